@@ -14,7 +14,7 @@ use model_factory_diagnostics::error::IncompleteKind;
 use model_factory_diagnostics::family::REGISTRY;
 use model_factory_diagnostics::header::Header;
 use model_factory_diagnostics::source::probe;
-use model_factory_diagnostics::spec::{Mixer, ModelSpec, RopeScaling, inspect};
+use model_factory_diagnostics::spec::{LayerWeights, ModelSpec, RopeScaling, inspect};
 use serde_json::{Map, Value, json};
 
 /// The spec of a fixture whose `config.json` is edited.
@@ -24,7 +24,7 @@ fn edited(fixture: &str, edit: impl Fn(&mut Map<String, Value>)) -> Result<Model
 }
 
 fn windows(spec: &ModelSpec) -> Vec<Option<usize>> {
-    let attentions = spec.weights.layers.iter().map(|layer| layer.mixer().and_then(Mixer::attention));
+    let attentions = spec.weights.layers.iter().map(LayerWeights::attention);
     attentions.map(|attention| attention.and_then(|attention| attention.window)).collect()
 }
 

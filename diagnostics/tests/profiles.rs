@@ -11,7 +11,8 @@ use model_factory_diagnostics::hardware::profiles::{PROFILES, Profile};
 use model_factory_diagnostics::plan::{self, KvDtype, PlanMemory};
 use model_factory_diagnostics::report::{InputSummary, NextStep, Remedy};
 use model_factory_diagnostics::spec::{
-    Activation, AttentionWeights, FeedForwardLayer, InputWeights, KeyValueProjections, KeysValues, Mixer, ModelSpec,
+    Activation, AttentionWeights, FeedForwardLayer, InputWeights, KeyValueProjections, KeysValues, LayerWeights, Mixer,
+    ModelSpec,
 };
 use model_factory_diagnostics::{
     DType, DeviceChoice, Hardware, Policy, Ready, Report, Speed, Verdict, assess, diagnose_with,
@@ -552,4 +553,30 @@ fn heads_that_are_too_wide_for_the_kernels_of_gpus_are_refused_there() {
         let report = assess(&spec, &input, &machine("cpu-bf16-512gb"), &Policy::default());
         assert_ne!(report.verdict, Verdict::HardwareInsufficient, "{head_dim}: {}", report.first_line());
     }
+}
+
+/// Each option that GPUs lack has a name.
+#[test]
+fn gpus_refuse_layers_of_other_kinds_by_name() {
+    let (spec, input) = safetensors(&LLAMA_31_8B, DType::BF16);
+    let says = |words: &str, change: &dyn Fn(&mut LayerWeights)| {
+        let mut spec = spec.clone();
+        change(&mut spec.weights.layers[3]);
+        let report = assess(&spec, &input, &machine("h100"), &on(DeviceChoice::Cuda(0)));
+        assert!(!report.verdict.runs() && report.to_string().contains(words), "{words}: {report}");
+    };
+    says("layers of one sub-layer", &|layer| layer.mixer = None);
+    says("layers of one sub-layer", &|layer| layer.feed_forward = None);
+    says("another activation", &|layer| {
+        let Some(FeedForwardLayer::Dense(dense)) = layer.feed_forward.as_mut().map(|layer| &mut layer.layer) else {
+            unreachable!("made by hand")
+        };
+        dense.activation = Activation::ReluSquared;
+    });
+    says("factors of products", &|layer| {
+        let Some(Mixer::Attention(attention)) = layer.mixer.as_mut().map(|mixer| &mut mixer.layer) else {
+            unreachable!("made by hand")
+        };
+        attention.q.multipliers = vec![(4096, 0.5)];
+    });
 }

@@ -30,7 +30,7 @@ fn spec(path: &Path) -> ModelSpec {
 
 /// A letter for each layer: a delta net, a short convolution, Mamba-2, attention, gated attention, experts or a dense layer alone.
 fn kinds(spec: &ModelSpec) -> String {
-    let kind = |layer: &LayerWeights| match layer.mixer() {
+    let kind = |layer: &LayerWeights| match layer.mixers().next() {
         Some(Mixer::DeltaNet(_)) => 'd',
         Some(Mixer::ShortConv(_)) => 'c',
         Some(Mixer::Mamba2(_)) => 'm',
@@ -55,7 +55,7 @@ fn qwen35_has_delta_nets_and_gated_attention_in_every_format() {
         assert_eq!(spec.unused_tensors, Vec::<String>::new(), "{format}");
         assert_eq!(spec.rope().unwrap().dimensions, 8);
         let layers = &spec.weights.layers;
-        let Some(Mixer::DeltaNet(net)) = layers[0].mixer() else { panic!("{format}") };
+        let Some(Mixer::DeltaNet(net)) = layers[0].mixers().next() else { panic!("{format}") };
         assert_eq!((net.key_heads, net.value_heads, net.key_dim, net.value_dim), (2, 4, 16, 16));
         assert_eq!(net.sharing, if gguf { KeySharing::Strided } else { KeySharing::Neighbours });
         assert_eq!(net.decay_is_log, !gguf);
@@ -64,7 +64,7 @@ fn qwen35_has_delta_nets_and_gated_attention_in_every_format() {
         assert_eq!((shapes(&net.ba), net.out.weight.shape.as_slice()), ([vec![4, 32], vec![4, 32]], &[32, 64][..]));
         assert_eq!((net.conv.channels, net.conv.kernel, net.conv.weight.shape.len()), (128, 4, 2));
         assert_eq!((net.dt_bias.shape.as_slice(), net.decay.shape.as_slice()), (&[4][..], &[4][..]));
-        assert_eq!(layers[0].mixer().unwrap().projected(), 128 + 64 + 2 * 4);
+        assert_eq!(layers[0].mixers().next().unwrap().projected(), 128 + 64 + 2 * 4);
         // The norm of a delta net's output is stored as it is, all others as offsets in safetensors.
         assert!(!from_one(&net.norm));
         let norms = layers.iter().flat_map(|layer| layer.list()).filter_map(|weight| match weight {
@@ -72,9 +72,9 @@ fn qwen35_has_delta_nets_and_gated_attention_in_every_format() {
             _ => None,
         });
         assert!(norms.chain(&spec.weights.final_norm).all(|norm| from_one(norm) != gguf), "{format}");
-        let attention = layers[3].mixer().unwrap().attention().unwrap();
+        let attention = layers[3].attention().unwrap();
         assert_eq!(attention.q.weight.shape, [2 * 4 * 16, 32]);
-        assert_eq!(layers[3].mixer().unwrap().projected(), (2 * 4 + 2 * 2) * 16);
+        assert_eq!(layers[3].mixers().next().unwrap().projected(), (2 * 4 + 2 * 2) * 16);
         assert_ne!(from_one(attention.q_norm.as_ref().unwrap()), gguf);
     }
 }
@@ -89,7 +89,7 @@ fn lfm2_has_short_convolutions_in_every_format() {
         // 96 in config.json, of which two thirds are rounded up to a multiple of 32.
         assert_eq!(spec.feed_forward, if small { 256 } else { 64 });
         assert_eq!(spec.unused_tensors, Vec::<String>::new(), "{format}");
-        let Some(Mixer::ShortConv(conv)) = spec.weights.layers[0].mixer() else { panic!("{format}") };
+        let Some(Mixer::ShortConv(conv)) = spec.weights.layers[0].mixers().next() else { panic!("{format}") };
         assert_eq!(
             (conv.bcx.weight.shape.as_slice(), conv.out.weight.shape.as_slice()),
             (&[96, 32][..], &[32, 32][..])
@@ -108,7 +108,7 @@ fn granite_4_has_mamba_2_with_experts_or_without() {
         assert_eq!((spec.family, spec.variant.as_str(), kinds(&spec).as_str()), ("granitehybrid", "Granite 4", "ma"));
         assert_eq!(spec.unused_tensors, Vec::<String>::new(), "{format}");
         let layers = &spec.weights.layers;
-        let Some(Mixer::Mamba2(mamba)) = layers[0].mixer() else { panic!("{format}") };
+        let Some(Mixer::Mamba2(mamba)) = layers[0].mixers().next() else { panic!("{format}") };
         assert_eq!((mamba.heads, mamba.groups, mamba.head_dim, mamba.state_dim), (4, 1, 16, 16));
         assert_eq!((mamba.decay_is_log, mamba.step_limit), (!gguf, [0.0, f64::INFINITY]));
         // Rows of one stored matrix: gates, values, keys and queries, steps.
@@ -117,11 +117,16 @@ fn granite_4_has_mamba_2_with_experts_or_without() {
         assert_eq!(mamba.input.weight.offset, mamba.gate.weight.offset + mamba.gate.weight.bytes);
         assert_eq!(mamba.step.weight.offset, mamba.input.weight.offset + mamba.input.weight.bytes);
         assert_eq!((mamba.conv.channels, mamba.conv.kernel, mamba.conv.bias.is_some()), (96, 4, true));
-        for (vector, length) in [(&mamba.step_bias, 4), (&mamba.decay, 4), (&mamba.skip, 4), (&mamba.norm.weight, 64)] {
+        for (vector, length) in
+            [(&mamba.step_bias, 4), (&mamba.decay, 4), (&mamba.skip, 4), (&mamba.norm.as_ref().unwrap().weight, 64)]
+        {
             assert_eq!(vector.shape, [length], "{format}: {}", vector.name);
         }
-        assert_eq!((layers[0].mixer().unwrap().projected(), layers[0].mixer().unwrap().mixed()), (96 + 64 + 4, 64));
-        assert!(spec.ropes.is_empty() && layers[1].mixer().unwrap().attention().unwrap().rope.is_none(), "{format}");
+        assert_eq!(
+            (layers[0].mixers().next().unwrap().projected(), layers[0].mixers().next().unwrap().mixed()),
+            (96 + 64 + 4, 64)
+        );
+        assert!(spec.ropes.is_empty() && layers[1].attention().unwrap().rope.is_none(), "{format}");
         let experts = layers[0].experts().unwrap();
         assert_eq!((experts.routing.experts, experts.routing.chosen), (3, 2));
         let shared = experts.shared.as_ref().unwrap();
@@ -132,8 +137,8 @@ fn granite_4_has_mamba_2_with_experts_or_without() {
         let spec = spec(&fixture("granite-4-h-dense").join(format));
         assert_eq!((spec.variant.as_str(), kinds(&spec).as_str()), ("Granite 4", "am"));
         assert!(spec.unused_tensors.is_empty() && spec.weights.layers.iter().all(|layer| layer.experts().is_none()));
-        let Some(Mixer::Mamba2(mamba)) = spec.weights.layers[1].mixer() else { panic!("{format}") };
-        assert_eq!((mamba.groups, mamba.state_dim, &*mamba.norm.weight.shape), (2, 8, &[64][..]));
+        let Some(Mixer::Mamba2(mamba)) = spec.weights.layers[1].mixers().next() else { panic!("{format}") };
+        assert_eq!((mamba.groups, mamba.state_dim, &*mamba.norm.as_ref().unwrap().weight.shape), (2, 8, &[64][..]));
     }
 }
 
@@ -142,10 +147,7 @@ fn granite_4_has_mamba_2_with_experts_or_without() {
 fn granite_4_with_attention_alone_rotates() {
     let alone = spec(&fixture("granite-4/bf16"));
     assert_eq!((alone.family, kinds(&alone).as_str()), ("granitehybrid", "a"));
-    assert_eq!(
-        (alone.rope().unwrap().theta, alone.weights.layers[0].mixer().unwrap().attention().unwrap().rope),
-        (1e4, Some(0))
-    );
+    assert_eq!((alone.rope().unwrap().theta, alone.weights.layers[0].attention().unwrap().rope), (1e4, Some(0)));
     let sound = spec(&fixture("granite/q8_0.gguf"));
     let file = Gguf::fixture("granite/q8_0.gguf");
     let heads = array(build::I32, 2, [2i32, 2].into_iter().flat_map(i32::to_le_bytes).collect::<Vec<_>>());
@@ -357,7 +359,7 @@ fn qwen3_next_reads_rows_by_heads_of_keys() {
         let spec = spec(&fixture("qwen3-next").join(format));
         assert_eq!((spec.family, spec.variant.as_str(), kinds(&spec).as_str()), ("qwen3next", "Qwen3-Next", "dg"));
         assert_eq!(spec.unused_tensors, Vec::<String>::new());
-        let Some(Mixer::DeltaNet(net)) = spec.weights.layers[0].mixer() else { panic!("{format}") };
+        let Some(Mixer::DeltaNet(net)) = spec.weights.layers[0].mixers().next() else { panic!("{format}") };
         let gguf = format.ends_with("gguf");
         assert_eq!((net.qkvz.by_key_head(), net.ba.by_key_head()), (!gguf, true), "{format}");
         assert_eq!(net.sharing, KeySharing::Neighbours);

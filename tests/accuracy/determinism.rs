@@ -28,6 +28,7 @@ const FILES: &[&str] = &[
     "granite-4-h/bf16",
     "granite-4-h/q4_k_m.gguf",
     "granite-4-h-dense/f16",
+    "falcon-h1/bf16",
     "nemotron-h/bf16",
     "nemotron-3/bf16",
     "nemotron-3/q8_0.gguf",

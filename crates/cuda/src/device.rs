@@ -17,8 +17,8 @@ use model_factory_format::header::TensorInfo;
 use model_factory_kernels::memory;
 use model_factory_spec::plan::{GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GpuBuffers, KvDtype, KvSize, PREFILL_CHUNK, Plan};
 use model_factory_spec::spec::{
-    Activation, AttentionWeights, DenseWeights, LinearWeights, MixerWeights, ModelSpec, Multipliers, NormWeights,
-    RopeLayout, WeightTypes,
+    Activation, AttentionWeights, DenseWeights, LinearWeights, Mixer, ModelSpec, Multipliers, NormWeights, RopeLayout,
+    WeightTypes,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -372,9 +372,9 @@ impl Device for CudaDevice {
         Ok(self.gpu.start(function, LaunchShape::new([pass.table.rows, 1, 1], 256), &given)?)
     }
 
-    fn norm_project(&self, pass: &mut CudaPass, mixer: &MixerWeights<Self>) -> Result<()> {
+    fn norm_project(&self, pass: &mut CudaPass, norm: Option<&DeviceNorm>, mixer: &Mixer<Self>) -> Result<()> {
         let target = ProductTarget { address: self.buffers.qkv.address, width: self.sizes.qkv, add: false };
-        Ok(self.multiplier.multiply(self.hidden(pass, mixer.norm.as_ref()), &mixer.layer.inputs(), target)?)
+        Ok(self.multiplier.multiply(self.hidden(pass, norm), &mixer.inputs(), target)?)
     }
 
     fn rotate_and_store(&self, pass: &mut CudaPass, layer: usize, attention: &AttentionWeights<Self>) -> Result<()> {

@@ -5,7 +5,7 @@
 use model_factory_spec::block::{Activation, RopeLayout, RouterScore};
 use model_factory_spec::family::{
     Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadNorms, HeadTable, NormKind, Normalized, Parallel,
-    REGISTRY, Role, RopeTable, StateMixer, Window,
+    REGISTRY, Role, RopeTable, StateLayers, StateMixer, Window,
 };
 use std::fmt::Write;
 use std::path::Path;
@@ -176,12 +176,21 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         }
         .map(str::to_owned),
     );
-    said.extend(factors.iter().filter_map(|&Factor { of, .. }| Some(factor(of)?.to_owned())));
-    said.extend(states.map(|states| match states.mixer {
-        StateMixer::ShortConv => "layers of a short convolution".to_owned(),
-        StateMixer::Mamba2 { .. } => "layers of Mamba-2".to_owned(),
-        StateMixer::DeltaNet(_) => "layers of gated delta nets".to_owned(),
-        _ => "layers with a state".to_owned(),
+    let mut of_factors: Vec<_> = factors.iter().filter_map(|&Factor { of, .. }| Some(factor(of)?.to_owned())).collect();
+    of_factors.dedup();
+    said.extend(of_factors);
+    said.extend(states.map(|states| {
+        let kind = match states.mixer {
+            StateMixer::ShortConv => "layers of a short convolution",
+            StateMixer::Mamba2 { .. } => "layers of Mamba-2",
+            StateMixer::DeltaNet(_) => "layers of gated delta nets",
+            _ => "layers with a state",
+        };
+        match states.layers {
+            StateLayers::Single { .. } => format!("layers of one sub-layer each; {kind}"),
+            StateLayers::Beside => format!("{kind} with attention beside it"),
+            _ => kind.to_owned(),
+        }
     }));
 }
 
@@ -194,6 +203,7 @@ fn factor(of: FactorOf) -> Option<&'static str> {
         FactorOf::Logits | FactorOf::LogitDivisor | FactorOf::LogitWidth => "a factor of logits",
         FactorOf::Alibi => "ALiBi",
         FactorOf::QkvLimit => "a limit of queries, keys and values",
+        FactorOf::Products(_) | FactorOf::StateInput(_) => "factors of products",
         FactorOf::LogitCap => "a cap on logits",
         _ => return None,
     })

@@ -113,7 +113,7 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         FeedForwardLayer::Experts(_) => false,
     };
     let options = [
-        ("layers with a state", layers().filter_map(LayerWeights::mixer).any(|mixer| mixer.attention().is_none())),
+        ("layers with a state", layers().flat_map(LayerWeights::mixers).any(|mixer| mixer.attention().is_none())),
         ("layers of one sub-layer", layers().any(|layer| layer.mixer.is_none() || layer.feed_forward.is_none())),
         ("gated attention", attentions().any(|of| of.gated || of.gates > 0)),
         ("norms behind its sub-layers", layers().any(LayerWeights::norms_outputs)),
@@ -144,6 +144,7 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("a cap on scores", attentions().any(|of| of.score_cap.is_some())),
         ("layers that rotate unlike others", attentions().any(|of| of.rope != Some(0))),
         ("queries that grow with their position", spec.rope().is_some_and(|rope| rope.query_scale.is_some())),
+        ("factors of products", spec.weights.matrices().any(|matrix| !matrix.multipliers.is_empty())),
         ("factors of activations", [embedding, residual, logits].iter().any(|factor| *factor != 1.0)),
         ("a cap on logits", logit_cap.is_some()),
         ("another activation than SwiGLU or GELU", feed_forwards().any(other_gate)),

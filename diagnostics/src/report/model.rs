@@ -136,7 +136,10 @@ impl MixerSummary {
     /// Of every kind that the model has, those with a state first; none where all layers attend.
     fn all(spec: &ModelSpec) -> Vec<MixerSummary> {
         let mut mixers: Vec<MixerSummary> = Vec::new();
-        for kind in spec.weights.layers.iter().map(|layer| layer.mixer().map_or("feed-forward", Mixer::name)) {
+        let alone = |layer: &&LayerWeights| layer.mixer.is_none();
+        let layers = || spec.weights.layers.iter();
+        let kinds = layers().flat_map(LayerWeights::mixers).map(Mixer::name);
+        for kind in kinds.chain(layers().filter(alone).map(|_| "feed-forward")) {
             match mixers.iter_mut().find(|mixer| mixer.kind == kind) {
                 Some(mixer) => mixer.layers += 1,
                 None => mixers.push(MixerSummary { kind, layers: 1 }),

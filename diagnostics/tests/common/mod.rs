@@ -163,6 +163,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         let mixer = MixerWeights {
             norm: Some(norm(name("input_layernorm"))),
             layer: Mixer::Attention(Box::new(attention)),
+            beside: None,
             output_norm: None,
             sum_norm: None,
         };

@@ -4,6 +4,7 @@
 // A sample that cannot be written is a broken test; `pub` is for the sibling modules.
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+mod beside;
 #[path = "../formats/build.rs"]
 #[allow(dead_code)] // this file uses its part
 mod build;
@@ -61,6 +62,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         experts::cases(&mut table);
         states::cases(&mut table);
         single::cases(&mut table);
+        beside::cases(&mut table);
         gemma4::cases(&mut table);
         unknown::cases(&mut table);
         let count = table.finish();

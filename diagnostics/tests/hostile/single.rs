@@ -59,14 +59,20 @@ fn tensors() -> Vec<(String, Vec<u64>)> {
     of_layers.into_iter().enumerate().flat_map(named).chain(outside).collect()
 }
 
-/// As NVIDIA publishes it.
-fn folder() -> Files {
+/// A folder of tensors of these shapes, all zeros, with a vocabulary of 272.
+pub fn made(config: &Value, tensors: impl IntoIterator<Item = (String, Vec<u64>)>) -> Files {
     let (mut header, mut end) = (Map::new(), 0);
-    for (name, shape) in tensors() {
+    for (name, shape) in tensors {
         let bytes = 2 * shape.iter().product::<u64>();
         header.insert(name, json!({"dtype": "BF16", "shape": shape, "data_offsets": [end, end + bytes]}));
         end += bytes;
     }
+    let weights = safetensors(&Value::Object(header).to_string(), end as usize);
+    Files::fixture("mistral-nemo/bf16").with(CONFIG, config.to_string()).with("model.safetensors", weights)
+}
+
+/// As NVIDIA publishes it.
+fn folder() -> Files {
     let config = json!({
         "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "hybrid_override_pattern": "M-*E",
         "num_hidden_layers": 4, "vocab_size": 272, "hidden_size": HIDDEN, "intermediate_size": 96, "head_dim": 16,
@@ -76,8 +82,7 @@ fn folder() -> Files {
         "moe_intermediate_size": 48, "moe_shared_expert_intermediate_size": 64, "n_group": 1, "topk_group": 1,
         "norm_topk_prob": true, "routed_scaling_factor": 2.5, "moe_latent_size": null, "tie_word_embeddings": false,
     });
-    let weights = safetensors(&Value::Object(header).to_string(), end as usize);
-    Files::fixture("mistral-nemo/bf16").with(CONFIG, config.to_string()).with("model.safetensors", weights)
+    made(&config, tensors())
 }
 
 /// Its first three layers, as llama.cpp converts them.
@@ -153,6 +158,23 @@ fn config(table: &mut Table) {
     for key in ["mamba_head_dim", "n_groups", "conv_kernel", "n_routed_experts", "moe_intermediate_size"] {
         table.refuses(&format!("single layers without {key}"), &without(&[key]).tree(), "", 10, &[CONFIG, key]);
     }
+    // As transformers 5 may write it: names of its own, and the experts of a layer in one parameter.
+    let stacked = ["up_proj", "down_proj"].map(|name| {
+        let shape = if name == "up_proj" { vec![2, 48, HIDDEN] } else { vec![2, HIDDEN, 48] };
+        (format!("model.layers.3.mixer.experts.{name}"), shape)
+    });
+    let others = tensors().into_iter().filter(|(name, _)| !name.contains(".experts."));
+    let renamed = others.map(|(name, shape)| (name.replace("backbone.", "model."), shape)).chain(stacked);
+    let config: Value = serde_json::from_slice(sound.get(CONFIG)).unwrap();
+    table.accepts("single layers by names of transformers", &made(&config, renamed).tree(), "");
+    let head = ("mtp.layers.0.eh_proj.weight".to_owned(), vec![HIDDEN, 2 * HIDDEN]);
+    let config = sound.json(CONFIG, |config| drop(config.insert("num_nextn_predict_layers".into(), json!(1))));
+    let config: Value = serde_json::from_slice(config.get(CONFIG)).unwrap();
+    table.accepts(
+        "single layers and a prediction head",
+        &made(&config, tensors().into_iter().chain([head])).tree(),
+        "",
+    );
     for key in ["num_hidden_layers", "norm_topk_prob", "routed_scaling_factor", "n_group", "mlp_hidden_act"] {
         table.accepts(&format!("single layers without {key}"), &without(&[key]).tree(), "");
     }
@@ -197,6 +219,15 @@ fn in_gguf(table: &mut Table) {
         array(I32, numbers.len() as u64, numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<_>>())
     };
     table.accepts("single layers in GGUF", &tree(&sound), NAME);
+    // As llama.cpp converts a model that predicts further tokens: a block of attention and experts behind the others.
+    let predicts = sound
+        .u32("nemotron_h.block_count", 4)
+        .u32("nemotron_h.nextn_predict_layers", 1)
+        .set(kv, ARRAY, list(&[0, 0, 2, 2]))
+        .set(wide, ARRAY, list(&[0, 96, 0, 96]))
+        .with_tensor("blk.3.attn_norm.weight", &[HIDDEN], F32)
+        .with_tensor("blk.3.nextn.eh_proj.weight", &[2 * HIDDEN, HIDDEN], F32);
+    table.accepts("single layers in GGUF and a prediction head", &tree(&predicts), NAME);
     let mut case = |case: &str, file: &Gguf, code: u8, says: &str| {
         table.refuses(&format!("single layers in GGUF: {case}"), &tree(file), NAME, code, &[NAME, says]);
     };

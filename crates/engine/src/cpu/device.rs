@@ -12,7 +12,7 @@ use crate::weights::{WeightView, Weights};
 use model_factory_format::header::TensorInfo;
 use model_factory_spec::plan::{KV_PAGE, KvDtype, KvSize};
 use model_factory_spec::spec::{
-    AttentionWeights, DenseWeights, LinearWeights, MixerWeights, ModelSpec, Multipliers, NormWeights, WeightTypes,
+    AttentionWeights, DenseWeights, LinearWeights, Mixer, ModelSpec, Multipliers, NormWeights, WeightTypes,
 };
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ pub struct CpuPass<'b> {
     pub(super) projected: Vec<f32>,
     /// Also a layer's gated input, and the sum of the outputs of experts and of a dense layer next to them.
     pub(super) mixed: Vec<f32>,
+    /// What a layer's second mixer has put out; empty where no layer has two.
+    pub(super) aside: Vec<f32>,
     /// The inputs of layers from their embeddings, `[rows, layers * width]`; empty without such layers.
     pub(super) layer_inputs: Vec<f32>,
     pub(super) activated: Operands,
@@ -88,6 +90,7 @@ impl Device for CpuDevice {
             hidden: memory::zeros(rows * self.buffers.hidden, "the residual stream")?,
             projected: memory::zeros(rows * self.buffers.projected, "queries, keys and values")?,
             mixed: memory::zeros(rows * self.buffers.mixed, "the output of attention")?,
+            aside: memory::zeros(rows * self.buffers.aside, "the output of a second mixer")?,
             product: memory::zeros(rows * self.buffers.output, "the output of a sub-layer")?,
             layer_inputs: memory::zeros(rows * self.buffers.layer_inputs, "what layers read of their embeddings")?,
             activated: Operands::default(),
@@ -107,11 +110,11 @@ impl Device for CpuDevice {
         Ok(())
     }
 
-    fn norm_project(&self, pass: &mut CpuPass<'_>, mixer: &MixerWeights<Self>) -> Result<()> {
-        let matrices = mixer.layer.inputs();
+    fn norm_project(&self, pass: &mut CpuPass<'_>, norm: Option<&NormVectors>, mixer: &Mixer<Self>) -> Result<()> {
+        let matrices = mixer.inputs();
         let CpuPass { batch, hidden, projected, .. } = pass;
         projected.resize(batch.rows * matrices.iter().map(|matrix| matrix.outputs).sum::<usize>(), 0.0);
-        let operands = self.normed(mixer.norm.as_ref(), hidden, &matrices)?;
+        let operands = self.normed(norm, hidden, &matrices)?;
         Ok(self.multiply(&matrices, &operands, batch.rows, projected)?)
     }
 
@@ -160,7 +163,8 @@ impl Device for CpuDevice {
     fn keep_wanted(&self, pass: &mut CpuPass<'_>) -> Result<()> {
         let rows = pass.batch.rows;
         let Some(kept) = pass.batch.keep_wanted()? else { return Ok(()) };
-        for buffer in [&mut pass.hidden, &mut pass.projected, &mut pass.mixed, &mut pass.layer_inputs] {
+        let CpuPass { hidden, projected, mixed, aside, layer_inputs, .. } = pass;
+        for buffer in [hidden, projected, mixed, aside, layer_inputs] {
             let (width, mut end) = (buffer.len() / rows, 0);
             for rows in &kept {
                 buffer.copy_within(rows.start * width..rows.end * width, end * width);

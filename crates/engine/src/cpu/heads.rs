@@ -4,7 +4,7 @@ use super::device::CpuPass;
 use super::{CpuDevice, scratch};
 use crate::kernels;
 use crate::memory;
-use model_factory_spec::spec::{AttentionWeights, KeyValueProjections, KeysValues, LayerWeights, Mixer};
+use model_factory_spec::spec::{AttentionWeights, KeyValueProjections, KeysValues, LayerWeights};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heads {
@@ -25,7 +25,7 @@ impl Heads {
     /// The heads of a layer, none where it is not attention; and which other layer stores its keys and values.
     pub(super) fn of(layer: &LayerWeights) -> (Heads, Option<usize>) {
         let none = Heads { queries: 0, kv: 0, dim: 0, value_dim: 0, gated: false, gates: 0, cached: false };
-        let Some(attention) = layer.mixer().and_then(Mixer::attention) else { return (none, None) };
+        let Some(attention) = layer.attention() else { return (none, None) };
         let &AttentionWeights { heads: queries, kv_heads: kv, head_dim: dim, gated, gates, causal: cached, .. } =
             attention;
         let source = match attention.kv {

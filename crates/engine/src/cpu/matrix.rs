@@ -30,6 +30,8 @@ pub struct Matrix {
     scales: Option<Scales>,
     /// What products are multiplied or, if that is said, divided by.
     factor: Option<(WeightView, bool)>,
+    /// Factors of products by the end of their outputs.
+    multipliers: Vec<(usize, f32)>,
     bias: Option<WeightView>,
     pub(super) outputs: usize,
     pub(super) inputs: usize,
@@ -182,6 +184,7 @@ impl Matrix {
             transposed: *transposed,
             scales,
             factor: linear.factor.as_ref().map(factor).transpose()?,
+            multipliers: linear.multipliers.clone(),
             bias: linear.bias.as_ref().map(|bias| weights.view(bias)),
             outputs,
             inputs,
@@ -295,6 +298,14 @@ impl Matrix {
             let factor = floats(factors, part..part + 1).get(0);
             let factor = if *divides { 1.0 / factor } else { factor };
             y.iter_mut().for_each(|y| *y *= factor);
+        }
+        let mut start = 0;
+        for &(end, factor) in &self.multipliers {
+            let of = start.max(rows.start)..end.min(rows.end);
+            for y in y.chunks_exact_mut(rows.len()).filter(|_| !of.is_empty()) {
+                y[of.start - rows.start..of.end - rows.start].iter_mut().for_each(|y| *y *= factor);
+            }
+            start = end;
         }
         if let Some(bias) = &self.bias {
             let bias = floats(bias, rows.clone());

@@ -32,6 +32,11 @@ impl RecurrentLayers<CpuDevice> for CpuDevice {
             Mixer::Mamba2(mamba) => self.mamba2(pass, layer, mamba),
         }
     }
+
+    fn swap_aside(&self, pass: &mut CpuPass<'_>) -> Result<()> {
+        std::mem::swap(&mut pass.mixed, &mut pass.aside);
+        Ok(())
+    }
 }
 
 impl CpuDevice {

@@ -9,7 +9,7 @@ use model_factory_format::header::TensorInfo;
 use model_factory_spec::plan::{KvDtype, KvSize};
 use model_factory_spec::spec::{
     AttentionWeights, BesideWeights, ClassifierWeights, DenseWeights, ExpertsWeights, InputWeights, JoinedInput,
-    LayerEmbeddingWeights, LinearWeights, Mixer, MixerWeights, ModelSpec, Multipliers, NormWeights, WeightTypes,
+    LayerEmbeddingWeights, LinearWeights, Mixer, ModelSpec, Multipliers, NormWeights, WeightTypes,
 };
 use std::ops::Range;
 
@@ -75,7 +75,7 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
     fn embed(&self, pass: &mut Self::Pass<'_>, embedding: &Self::Matrix, scale: f32) -> Result<()>;
 
     /// `projected` = the products of `norm(hidden)` with the mixer's inputs, side by side.
-    fn norm_project(&self, pass: &mut Self::Pass<'_>, mixer: &MixerWeights<Self>) -> Result<()>;
+    fn norm_project(&self, pass: &mut Self::Pass<'_>, norm: Option<&Self::Norm>, mixer: &Mixer<Self>) -> Result<()>;
 
     /// Norms the queries and keys of `projected` where a norm is given, each head or all of them together, as the norm
     /// is wide; rotates every head by its row's position by the angles of a rotary embedding, where one is given; and
@@ -165,6 +165,9 @@ pub trait RecurrentLayers<D: Device> {
     /// `mixed` = what `mixer` makes of `projected`, the products with its inputs, which is overwritten. The states of
     /// the batch's sequences go on by their rows. Attention has no state, and nothing is done.
     fn advance(&self, pass: &mut D::Pass<'_>, layer: usize, mixer: &Mixer<D>) -> Result<()>;
+
+    /// Exchanges `mixed` and what was set aside, which is nothing at first: a layer may have two mixers.
+    fn swap_aside(&self, pass: &mut D::Pass<'_>) -> Result<()>;
 }
 
 /// Feed-forward layers of experts.

@@ -4,9 +4,7 @@ use super::device::required;
 use super::{Device, Extensions, Operand, Output};
 use crate::cancel::CancellationToken;
 use crate::error::Result;
-use model_factory_spec::spec::{
-    AttentionWeights, FeedForwardLayer, FeedForwardWeights, LayerEmbeddingUse, LayerWeights, Mixer,
-};
+use model_factory_spec::spec::{FeedForwardLayer, FeedForwardWeights, LayerEmbeddingUse, LayerWeights, Mixer};
 
 /// A block of a decoder. A pass calls [`Layer::store`] for all rows, [`Layer::mix`] and then [`Layer::forward`];
 /// between them the last layer drops the rows whose logits are not wanted.
@@ -23,24 +21,31 @@ impl<'l, D: Device> Layer<'l, D> {
     /// Stores what later positions need of every row, and leaves in `pass` what [`mix`](Self::mix) needs.
     pub(super) fn store(&self, pass: &mut D::Pass<'_>) -> Result<()> {
         let Some(mixer) = &self.weights.mixer else { return Ok(()) };
-        self.device.norm_project(pass, mixer)?;
-        match mixer.layer.attention() {
-            Some(attention) if attention.kv.latent().is_some() => {
-                required(self.extensions.latents)?.absorb_and_store(pass, self.index, attention)
+        let store = |pass: &mut D::Pass<'_>, layer: &Mixer<D>| {
+            self.device.norm_project(pass, mixer.norm.as_ref(), layer)?;
+            match layer.attention() {
+                Some(attention) if attention.kv.latent().is_some() => {
+                    required(self.extensions.latents)?.absorb_and_store(pass, self.index, attention)
+                }
+                Some(attention) => self.device.rotate_and_store(pass, self.index, attention),
+                None => required(self.extensions.recurrent)?.advance(pass, self.index, layer),
             }
-            Some(attention) => self.device.rotate_and_store(pass, self.index, attention),
-            None => required(self.extensions.recurrent)?.advance(pass, self.index, &mixer.layer),
+        };
+        if let Some(beside) = &mixer.beside {
+            store(pass, beside)?;
+            required(self.extensions.recurrent)?.swap_aside(pass)?;
         }
+        store(pass, &mixer.layer)
     }
 
     /// Whether it reads keys and values of all rows of the pass, none of which are stored.
     pub(super) fn reads_pass(&self) -> bool {
-        self.attention().is_some_and(|attention| !attention.causal)
+        self.weights.attention().is_some_and(|attention| !attention.causal)
     }
 
     /// `mixed` = what the output projection reads. A layer with a state has already left it there.
     pub(super) fn mix(&self, pass: &mut D::Pass<'_>) -> Result<()> {
-        match self.attention() {
+        match self.weights.attention() {
             Some(attention) if attention.kv.latent().is_some() => {
                 required(self.extensions.latents)?.attend_latents(pass, self.index, attention)
             }
@@ -62,6 +67,10 @@ impl<'l, D: Device> Layer<'l, D> {
         }
         if let Some(mixer) = mixer {
             device.linear_add(pass, Operand::Mixed, mixer.layer.output(), output(&mixer.output_norm))?;
+            if let Some(beside) = &mixer.beside {
+                required(extensions.recurrent)?.swap_aside(pass)?;
+                device.linear_add(pass, Operand::Mixed, beside.output(), output(&mixer.output_norm))?;
+            }
             self.norm_sum(pass, &mixer.sum_norm)?;
             cancel.check()?;
         }
@@ -90,10 +99,6 @@ impl<'l, D: Device> Layer<'l, D> {
             Some(&[scale]) if scale != 1.0 => required(extensions.layer_embeddings)?.scale(pass, scale),
             _ => Ok(()),
         }
-    }
-
-    fn attention(&self) -> Option<&'l AttentionWeights<D>> {
-        self.weights.mixer().and_then(Mixer::attention)
     }
 
     fn norm_sum(&self, pass: &mut D::Pass<'_>, norm: &Option<D::Norm>) -> Result<()> {

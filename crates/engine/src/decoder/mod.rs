@@ -84,7 +84,7 @@ impl<D: Device> Decoder<D> {
         let batching = Batching::new(spec, !D::BATCH_INVARIANT);
         let mixes_rows: Vec<bool> = layers.iter().map(LayerWeights::mixes_rows).collect();
         let mixed = matches!(batching, Batching::Never { .. });
-        let storing = layers.iter().rposition(|layer| layer.mixer().is_some_and(Mixer::stores)).filter(|_| !mixed);
+        let storing = layers.iter().rposition(|layer| layer.mixers().any(Mixer::stores)).filter(|_| !mixed);
         // One sequence takes the pages of another only where its own would have the same bits.
         let keeps_bits = batching == Batching::Any;
         let states: Arc<[StateSize]> = layers.iter().map(StateSize::new).collect();

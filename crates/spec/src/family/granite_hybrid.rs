@@ -4,9 +4,8 @@ use super::granite::FACTORS;
 use super::granite_moe::{EXPERTS, FUSED_GATES, SHARED_WIDTH};
 use super::*;
 
-/// Listed before Llama's names: in models without experts the shared expert takes the place of the feed-forward layer.
 #[rustfmt::skip]
-const MAMBA: &[TensorName] = &[
+pub(super) const MAMBA: &[TensorName] = &[
     TensorName { role: Role::StateGate,     gguf: "blk.{}.ssm_in",      config: "model.layers.{}.mamba.in_proj" },
     TensorName { role: Role::MambaInput,    gguf: "blk.{}.ssm_in",      config: "model.layers.{}.mamba.in_proj" },
     TensorName { role: Role::MambaStep,     gguf: "blk.{}.ssm_in",      config: "model.layers.{}.mamba.in_proj" },
@@ -16,12 +15,40 @@ const MAMBA: &[TensorName] = &[
     TensorName { role: Role::MambaSkip,     gguf: "blk.{}.ssm_d",       config: "model.layers.{}.mamba.D" },
     TensorName { role: Role::StateNorm,     gguf: "blk.{}.ssm_norm",    config: "model.layers.{}.mamba.norm" },
     TensorName { role: Role::StateOut,      gguf: "blk.{}.ssm_out",     config: "model.layers.{}.mamba.out_proj" },
+];
+
+/// Listed before Llama's names: in models without experts the shared expert takes the place of the feed-forward layer.
+#[rustfmt::skip]
+const SHARED: &[TensorName] = &[
     TensorName { role: Role::Gate,          gguf: "blk.{}.ffn_gate",    config: "model.layers.{}.shared_mlp.input_linear" },
     TensorName { role: Role::Up,            gguf: "blk.{}.ffn_up",      config: "model.layers.{}.shared_mlp.input_linear" },
     TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",    config: "model.layers.{}.shared_mlp.output_linear" },
 ];
 
-const MAMBA_IN: &[Role] = &[Role::StateGate, Role::MambaInput, Role::MambaStep];
+pub(super) const MAMBA_IN: &[Role] = &[Role::StateGate, Role::MambaInput, Role::MambaStep];
+
+pub(super) const FUSED_INPUT: FusedName = FusedName::new(MAMBA_IN, "blk.{}.ssm_in", "model.layers.{}.mamba.in_proj");
+
+pub(super) const INPUT_BIAS: Biases = (MAMBA_IN, Bias::Flag("mamba_proj_bias"));
+pub(super) const OUTPUT_BIAS: Biases = (&[Role::StateOut], Bias::Flag("mamba_proj_bias"));
+pub(super) const CONV_BIAS: Biases = (&[Role::Conv], Bias::UnlessFlag("mamba_conv_bias"));
+
+pub(super) const STATES: StateTable = StateTable {
+    mixer: StateMixer::Mamba2 {
+        heads: Key { gguf: ".ssm.time_step_rank", config: "mamba_n_heads" },
+        groups: Key { gguf: ".ssm.group_count", config: "mamba_n_groups" },
+        state_dim: Key { gguf: ".ssm.state_size", config: "mamba_d_state" },
+        head_dim: "mamba_d_head",
+        inner: Key { gguf: ".ssm.inner_size", config: "mamba_expand" },
+        step_limit: "time_step_limit",
+        norm: None,
+    },
+    // In each list the first name is the one of transformers 5, the other the one of published files.
+    layer_types: &["linear_attention", "mamba"],
+    attention: &["full_attention", "attention"],
+    layers: StateLayers::All("the default of transformers' GraniteMoeHybridConfig"),
+    kernel: Key { gguf: ".ssm.conv_kernel", config: "mamba_d_conv" },
+};
 
 pub(super) const FAMILY: Family = Family {
     id: "granitehybrid",
@@ -40,36 +67,17 @@ pub(super) const FAMILY: Family = Family {
         defaults_source: "the default of transformers' GraniteMoeHybridConfig",
         ..FILES
     },
-    tensors: &[MAMBA, LLAMA_LIKE_TENSORS, EXPERTS],
+    tensors: &[MAMBA, SHARED, LLAMA_LIKE_TENSORS, EXPERTS],
     fused: &[
-        FusedName::new(MAMBA_IN, "blk.{}.ssm_in", "model.layers.{}.mamba.in_proj"),
+        FUSED_INPUT,
         FusedName { gguf: "", config: "model.layers.{}.shared_mlp.input_linear", ..GATE_UP },
         FUSED_GATES[0],
         FUSED_GATES[1],
     ],
-    biases: &[
-        ATTENTION_BIAS,
-        (MAMBA_IN, Bias::Flag("mamba_proj_bias")),
-        (&[Role::StateOut], Bias::Flag("mamba_proj_bias")),
-        (&[Role::Conv], Bias::UnlessFlag("mamba_conv_bias")),
-    ],
+    biases: &[ATTENTION_BIAS, INPUT_BIAS, OUTPUT_BIAS, CONV_BIAS],
     block: BlockTable {
         factors: FACTORS,
-        states: Some(StateTable {
-            mixer: StateMixer::Mamba2 {
-                heads: Key { gguf: ".ssm.time_step_rank", config: "mamba_n_heads" },
-                groups: Key { gguf: ".ssm.group_count", config: "mamba_n_groups" },
-                state_dim: Key { gguf: ".ssm.state_size", config: "mamba_d_state" },
-                head_dim: "mamba_d_head",
-                inner: Key { gguf: ".ssm.inner_size", config: "mamba_expand" },
-                step_limit: "time_step_limit",
-            },
-            // In each list the first name is the one of transformers 5, the other the one of published files.
-            layer_types: &["linear_attention", "mamba"],
-            attention: &["full_attention", "attention"],
-            layers: StateLayers::All("the default of transformers' GraniteMoeHybridConfig"),
-            kernel: Key { gguf: ".ssm.conv_kernel", config: "mamba_d_conv" },
-        }),
+        states: Some(STATES),
         ..BLOCK
     },
     experts: Some(ExpertTable {

@@ -91,6 +91,8 @@ families! {
     nomic_bert,
     modern_bert,
     nemotron_h,
+    bamba,
+    falcon_h1,
     cohere,
     cohere2,
     glm,

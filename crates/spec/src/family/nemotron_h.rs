@@ -1,6 +1,7 @@
 //! Nemotron-H, Nemotron Nano 2, Nemotron 3 Nano: layers of one sub-layer each, which is Mamba-2, attention without
 //! rotation, a feed-forward layer, or experts.
 
+use super::granite_hybrid::MAMBA_IN;
 use super::*;
 
 #[rustfmt::skip]
@@ -32,8 +33,6 @@ const TENSORS: &[TensorName] = &[
     TensorName { role: Role::SharedUp,      gguf: "blk.{}.ffn_up_shexp",      config: "backbone.layers.{}.mixer.shared_experts.up_proj" },
     TensorName { role: Role::SharedDown,    gguf: "blk.{}.ffn_down_shexp",    config: "backbone.layers.{}.mixer.shared_experts.down_proj" },
 ];
-
-const MAMBA_IN: &[Role] = &[Role::StateGate, Role::MambaInput, Role::MambaStep];
 
 const CONFIG: &str = "the default of transformers' NemotronHConfig";
 
@@ -77,6 +76,7 @@ pub(super) const FAMILY: Family = Family {
                 head_dim: "mamba_head_dim",
                 inner: Key::gguf(".ssm.inner_size"),
                 step_limit: "time_step_limit",
+                norm: None,
             },
             layer_types: &["linear_attention", "mamba"],
             attention: &["full_attention", "attention"],

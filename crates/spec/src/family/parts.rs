@@ -1,6 +1,6 @@
 //! The shapes of the parts of a table: windows, rotation, experts, layers with a state, evidence of variants, refusals, factors.
 
-use super::Key;
+use super::{Key, Role};
 use crate::block::RouterScore;
 use crate::spec::StateMixer;
 
@@ -209,6 +209,8 @@ pub enum StateLayers {
     AllButListed(&'static str),
     /// All layers, with the source of that; in GGUF the layers without heads of keys and values.
     All(&'static str),
+    /// All layers, with attention next to it that reads the same input.
+    Beside,
     /// Each layer is one sub-layer. `dense` and `experts` are the names in `layer_types` of those that are a feed-forward
     /// layer, `letters` the key of a text in its place, with a letter for each layer: for one with a state, attention,
     /// a dense layer, experts. In GGUF layers without heads of keys and values and without a feed-forward width have a state.
@@ -298,7 +300,7 @@ pub enum Refusal {
 pub struct Factor {
     /// What the number does.
     pub of: FactorOf,
-    /// The key of the number.
+    /// The key of the number, which may be one of a list of `config.json`: `key[0]`.
     pub key: Key,
     /// The default in GGUF files, with its source.
     pub gguf_default: Option<(f64, &'static str)>,
@@ -310,6 +312,10 @@ pub struct Factor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FactorOf {
+    /// The factor of the products of these matrices.
+    Products(&'static [Role]),
+    /// The factor of Mamba-2's values, keys or queries, which are 0, 1 and 2, before their convolution.
+    StateInput(usize),
     /// The factor of the embedding's rows.
     Embedding,
     /// The factor of what a sub-layer adds to the residual stream.

@@ -67,6 +67,8 @@ pub struct CpuBuffers {
     /// of a layer's embedding, the sum of experts' outputs where experts are next to a dense layer, and after it the latents
     /// that values are made of.
     pub mixed: usize,
+    /// The same of a second mixer of a layer, while the first is computed; 0 where no layer has one.
+    pub aside: usize,
     /// The feed-forward layer's activations, as the down projection reads them.
     pub activated: usize,
     /// The output of a sub-layer before its norm; 0 where no layer has such a norm.
@@ -91,7 +93,7 @@ pub struct CpuBuffers {
 impl CpuBuffers {
     /// The buffers of the model `spec`.
     pub fn new(spec: &ModelSpec) -> CpuBuffers {
-        let mixers = || spec.weights.layers.iter().filter_map(LayerWeights::mixer);
+        let mixers = || spec.weights.layers.iter().flat_map(LayerWeights::mixers);
         let wide = widest_feed_forward(spec);
         let input = layer_input(spec);
         let beside = feed_forwards(spec).any(|layer| layer.beside.is_some());
@@ -105,6 +107,7 @@ impl CpuBuffers {
                 .unwrap_or(0)
                 .max(input)
                 .max(summed),
+            aside: spec.weights.layers.iter().map(aside).max().unwrap_or(0),
             activated: wide,
             output: if spec.weights.layers.iter().any(LayerWeights::norms_outputs) { spec.hidden } else { 0 },
             operand: widest_operand(spec),
@@ -137,9 +140,9 @@ impl CpuBuffers {
     }
 
     fn row(&self) -> u64 {
-        let CpuBuffers { hidden, projected, mixed, activated, output, operand, .. } = *self;
+        let CpuBuffers { hidden, projected, mixed, aside, activated, output, operand, .. } = *self;
         let CpuBuffers { up_gate, experts, layer_inputs, joined, logits: _, latents: _, .. } = *self;
-        let all = [hidden, projected, mixed, activated, output, operand, up_gate, experts, layer_inputs, joined];
+        let all = [hidden, projected, mixed, aside, activated, output, operand, up_gate, experts, layer_inputs, joined];
         sum(&all.map(|elements| elements as u64))
     }
 }
@@ -158,9 +161,15 @@ pub struct StepRoom {
 fn widest_operand(spec: &ModelSpec) -> usize {
     let ups = spec.attentions().filter_map(|attention| attention.kv.latent()?.q_up.as_ref());
     let mixed =
-        spec.weights.layers.iter().filter_map(LayerWeights::mixer).map(Mixer::mixed).chain(ups.map(|up| up.rank));
+        spec.weights.layers.iter().flat_map(LayerWeights::mixers).map(Mixer::mixed).chain(ups.map(|up| up.rank));
     let joined = if spec.weights.joined.is_some() { spec.hidden.saturating_mul(2) } else { 0 };
     mixed.chain([spec.hidden, widest_feed_forward(spec), layer_input(spec), joined]).max().unwrap_or(0)
+}
+
+/// Elements of a row that a second mixer puts out, or the first, as the two change places.
+fn aside(layer: &LayerWeights) -> usize {
+    let several = layer.mixers().count() > 1;
+    layer.mixers().filter(|_| several).map(Mixer::mixed).max().unwrap_or(0)
 }
 
 /// Elements that a thread takes for attention to latents, of which it multiplies a few rows at a time.

@@ -76,7 +76,7 @@ impl KvSize {
         let windowed = windowed_layers(spec);
         let mut size = KvSize { page: 0, window_page: 0, window: 0 };
         for (layer, windowed) in spec.weights.layers.iter().zip(windowed) {
-            let Some(attention) = layer.mixer().and_then(Mixer::attention) else { continue };
+            let Some(attention) = layer.attention() else { continue };
             let page = stored_bytes(attention, dtype).saturating_mul(KV_PAGE as u64);
             let of_kind = if windowed { &mut size.window_page } else { &mut size.page };
             *of_kind = of_kind.saturating_add(page);
@@ -114,7 +114,7 @@ impl KvSize {
 /// Which layers keep only the positions of their window: layers whose window is much shorter than the context and whose
 /// keys and values no other layer reads.
 pub fn windowed_layers(spec: &ModelSpec) -> Vec<bool> {
-    let attentions = || spec.weights.layers.iter().map(|layer| layer.mixer().and_then(Mixer::attention));
+    let attentions = || spec.weights.layers.iter().map(LayerWeights::attention);
     let forgets = |attention: &AttentionWeights| {
         let kept = attention.window.map_or(usize::MAX, |window| window.saturating_add(PREFILL_CHUNK + KV_PAGE));
         attention.causal && kept < spec.context_trained
@@ -181,7 +181,7 @@ pub struct StateSize {
 impl StateSize {
     /// The state of a layer; empty where it has none, as attention, whose keys and values are cached.
     pub fn new(layer: &LayerWeights) -> StateSize {
-        let state = layer.mixer().and_then(Mixer::state);
+        let state = layer.mixers().find_map(Mixer::state);
         let Some((conv, [heads, key_dim, value_dim])) = state else { return StateSize::default() };
         let (channels, conv_rows) = (conv.channels, conv.kernel.saturating_sub(1).saturating_add(STATE_CHUNK));
         let matrix = key_dim.saturating_mul(value_dim);

@@ -3,7 +3,8 @@
 use super::reader::Reader;
 use super::{Activation, Multipliers, Sizes};
 use crate::error::Result;
-use crate::family::{BlockTable, Factor, FactorOf, Key};
+use crate::family::{BlockTable, Factor, FactorOf, Key, Role};
+use serde_json::Value;
 
 pub(super) struct Factors {
     pub(super) multipliers: Multipliers,
@@ -15,6 +16,10 @@ pub(super) struct Factors {
     pub(super) activation: Activation,
     /// The factor of the weights of experts.
     pub(super) experts: f32,
+    /// Factors of the products of matrices.
+    pub(super) products: Vec<(&'static [Role], f64)>,
+    /// Those of values, keys and queries of Mamba-2.
+    pub(super) state_inputs: [f64; 3],
 }
 
 impl Factor {
@@ -58,8 +63,20 @@ impl Reader<'_> {
             qkv_limit: None,
             activation,
             experts: 1.0,
+            products: Vec::new(),
+            state_inputs: [1.0; 3],
         };
-        let Factors { multipliers, score_scale, score_cap, alibi, qkv_limit, activation, experts } = &mut factors;
+        let Factors {
+            multipliers,
+            score_scale,
+            score_cap,
+            alibi,
+            qkv_limit,
+            activation,
+            experts,
+            products,
+            state_inputs,
+        } = &mut factors;
         if family.block.scores_by_head {
             *score_scale = 1.0 / sizes.head_dim as f32;
         }
@@ -86,6 +103,8 @@ impl Reader<'_> {
                 FactorOf::ScoresByRoot => *score_scale = by_root(value),
                 FactorOf::ScoreCap => *score_cap = Some(value as f32),
                 FactorOf::Logits => multipliers.logits = value as f32,
+                FactorOf::Products(roles) => products.push((roles, value)),
+                FactorOf::StateInput(part) => state_inputs[part] = value,
                 FactorOf::Alibi => *alibi = Some(value as f32),
                 FactorOf::QkvLimit => *qkv_limit = Some(value as f32),
                 FactorOf::LogitDivisor => multipliers.logits = (1.0 / value) as f32,
@@ -119,7 +138,11 @@ impl Reader<'_> {
         if key.is_empty() {
             return Ok(default.map(|(value, _)| value));
         }
-        match self.fields().number(&key)? {
+        let stored = match key.split_once('[') {
+            Some((list, index)) => self.number_in_list(list, index.trim_end_matches(']'))?,
+            None => self.fields().number(&key)?,
+        };
+        match stored {
             Some(0.0) if self.is_gguf() => Ok(None),
             // Far beyond every factor in use, and within what an f32 holds.
             Some(value) if (1e-9..=1e9).contains(&value) => Ok(Some(value)),
@@ -131,5 +154,13 @@ impl Reader<'_> {
             },
             None => Ok(default.map(|default| self.or_default(None, &key, default))),
         }
+    }
+
+    /// A number of a list of `config.json`; `None` where that is absent or null.
+    fn number_in_list(&self, key: &str, index: &str) -> Result<Option<f64>> {
+        let list = self.config.and_then(|config| config.object().get(key)).filter(|list| !list.is_null());
+        let entry = |list: &Value| list.as_array()?.get(index.parse::<usize>().ok()?)?.as_f64();
+        let wrong = |list| self.value(key, list, format!("a list with a number at {index}"));
+        list.map(|list| entry(list).ok_or_else(|| wrong(list))).transpose()
     }
 }

@@ -11,6 +11,8 @@ weights! {
         pub norm: Option<W::Norm> = optional norm,
         /// The token mixer itself.
         pub layer: Mixer<W> = part,
+        /// A mixer with a state next to attention, which reads the same input and whose output is added too.
+        pub beside: Option<Box<Mixer<W>>> = optional boxed part,
         /// The norm of its output, `[hidden]`, before the output is added to the residual stream.
         pub output_norm: Option<W::Norm> = optional norm,
         /// The norm of the residual stream, `[hidden]`, after the output is added.
@@ -146,7 +148,7 @@ weights! {
         /// The factor with which a value is added to the output (`D`), `[heads]`.
         pub skip: W::Vector = vector,
         /// The norm of the gated output, `[heads * head_dim]`, group by group.
-        pub norm: W::Norm = norm,
+        pub norm: Option<W::Norm> = optional norm,
         /// The output projection, `[hidden, heads * head_dim]`.
         pub out: W::Matrix = matrix,
     }

@@ -225,6 +225,9 @@ pub struct LinearWeights {
     pub scaling: Option<Scaling>,
     /// What its products are scaled by.
     pub factor: Option<Factor>,
+    /// What products are multiplied by before a bias is added, where keys of the model say that: the outputs up to a number
+    /// by the factor next to it. Empty where they do not.
+    pub multipliers: Vec<(usize, f32)>,
 }
 
 /// Floats that products are multiplied or divided by, before a bias is added.
@@ -374,7 +377,7 @@ impl ModelSpec {
 
     /// The layers of attention.
     pub fn attentions(&self) -> impl Iterator<Item = &AttentionWeights> {
-        self.weights.layers.iter().filter_map(|layer| layer.mixer()?.attention())
+        self.weights.layers.iter().filter_map(LayerWeights::attention)
     }
 
     /// The longest window of a layer; `None` where a layer has none.
@@ -463,9 +466,14 @@ impl<W: WeightTypes> LayerWeights<W> {
         self.list().into_iter().filter_map(Weight::matrix)
     }
 
-    /// Its token mixer, where it has one.
-    pub fn mixer(&self) -> Option<&Mixer<W>> {
-        self.mixer.as_ref().map(|mixer| &mixer.layer)
+    /// Its token mixers: one, none, or attention and one with a state.
+    pub fn mixers(&self) -> impl Iterator<Item = &Mixer<W>> {
+        self.mixer.iter().flat_map(|mixer| std::iter::once(&mixer.layer).chain(mixer.beside.as_deref()))
+    }
+
+    /// Its attention, where it has one.
+    pub fn attention(&self) -> Option<&AttentionWeights<W>> {
+        self.mixers().find_map(Mixer::attention)
     }
 
     /// The norm in front of its feed-forward layer.
@@ -536,7 +544,7 @@ impl LinearWeights {
 
     /// Only `weight`.
     pub fn new(weight: TensorInfo) -> LinearWeights {
-        LinearWeights { weight, transposed: false, bias: None, scaling: None, factor: None }
+        LinearWeights { weight, transposed: false, bias: None, scaling: None, factor: None, multipliers: Vec::new() }
     }
 
     /// The tensors that say how its product is scaled.

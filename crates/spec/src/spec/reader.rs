@@ -225,7 +225,9 @@ impl<'a> Reader<'a> {
         };
         let kv_kinds = match (&family.block.full_attention, &family.block.states) {
             (Some(_), _) => Differing::Most,
-            (None, Some(StateTable { layers: StateLayers::AllButEvery { .. }, .. }) | None) => Differing::Refused,
+            (None, Some(StateTable { layers: StateLayers::AllButEvery { .. } | StateLayers::Beside, .. }) | None) => {
+                Differing::Refused
+            }
             (None, Some(_)) => Differing::RefusedButZeros,
         };
         let hidden = self.present(keys.hidden, self.size(keys.hidden)?)?;

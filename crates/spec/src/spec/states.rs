@@ -37,6 +37,9 @@ pub enum StateMixer {
         inner: Key,
         /// The key of the shortest and the longest step in `config.json`; absent or null, and in GGUF, there are no limits.
         step_limit: &'static str,
+        /// Where the output has a norm in some models alone: the flag of `config.json` for it, false if absent, and the one
+        /// that puts it before the gate, true if absent. In GGUF whether the tensor is stored says it.
+        norm: Option<[&'static str; 2]>,
     },
 }
 
@@ -177,6 +180,7 @@ impl Reader<'_> {
             (StateLayers::All(source), None) => {
                 Ok(self.or_absent(None, Which::All, "a state in every layer", LAYER_TYPES, source))
             }
+            (StateLayers::Beside, _) => Ok(Which::All),
             // Read by `single_layers`.
             (StateLayers::Single { .. }, _) => Ok(Which::None),
             (StateLayers::AllButListed(_) | StateLayers::All(_), Some(metadata)) => {
@@ -287,7 +291,7 @@ impl Tensors<'_> {
                     out: self.matrix(Role::StateOut, layer)?,
                 })))
             }
-            StateMixer::Mamba2 { step_limit, .. } => {
+            StateMixer::Mamba2 { step_limit, norm, .. } => {
                 let StateSizes { key_heads: groups, value_heads: heads, key_dim, value_dim, .. } = self.states()?;
                 Ok(Mixer::Mamba2(Box::new(Mamba2Weights {
                     heads,
@@ -303,7 +307,7 @@ impl Tensors<'_> {
                     decay: self.column(Role::StateDecay, layer)?,
                     decay_is_log: !self.reader.is_gguf(),
                     skip: self.column(Role::MambaSkip, layer)?,
-                    norm: self.grouped_norm(groups, layer)?,
+                    norm: if self.norms_output(norm, layer)? { Some(self.grouped_norm(groups, layer)?) } else { None },
                     out: self.matrix(Role::StateOut, layer)?,
                 })))
             }
@@ -343,6 +347,19 @@ impl Tensors<'_> {
         let shape: &[u64] = if self.reader.is_gguf() { &[width, 1] } else { &[width] };
         let stored = self.floats(role, layer, &self.stem(role, layer), shape)?;
         Ok(TensorInfo { shape: vec![width], ..stored })
+    }
+
+    /// Whether the output of Mamba-2 has a norm.
+    fn norms_output(&self, flags: Option<[&str; 2]>, layer: Option<usize>) -> Result<bool> {
+        let (Some([normed, before]), reader) = (flags, self.reader) else { return Ok(true) };
+        if reader.is_gguf() {
+            return Ok(self.stores(&self.weight_name(Role::StateNorm, layer)));
+        }
+        let normed = reader.fields().boolean(normed)?.unwrap_or(false);
+        if normed && reader.fields().boolean(before)? != Some(false) {
+            return Err(reader.feature("a norm of Mamba-2's output before its gate", before, "false"));
+        }
+        Ok(normed)
     }
 
     /// The norm of the output of Mamba-2, which GGUF stores with a row for each group.

@@ -2,6 +2,7 @@
 
 use super::factors::Factors;
 use super::layers::Layers;
+use super::mixer::StateSizes;
 use super::names::{fill, nearest};
 use super::reader::Reader;
 use super::{
@@ -9,7 +10,7 @@ use super::{
     KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
 };
 use crate::error::{Error, IncompleteKind, Result};
-use crate::family::{Bias, Family, HeadNorms, NormKind, Parallel, Role};
+use crate::family::{Bias, Family, HeadNorms, NormKind, Parallel, Role, StateLayers};
 use crate::header::{Header, TensorInfo, TensorTable};
 use crate::quantization::{COLUMNS, Recognised, Scheme};
 use model_factory_dtypes::DType;
@@ -117,13 +118,17 @@ impl<'a> Tensors<'a> {
         let unnormed = self.family.block.first_unnormed && layer == 0;
         let norm = if unnormed { None } else { self.norm_if_named(Role::AttentionNorm, at)? };
         let has_state = !self.predicts && self.options.layers.with_state.has(layer);
-        let mixer = match self.family.block.states.filter(|_| has_state) {
-            Some(table) => self.state_mixer(table.mixer, at)?,
-            None => Mixer::Attention(Box::new(self.attention(layer)?)),
+        let states = self.family.block.states.filter(|_| has_state);
+        let state = states.map(|table| self.state_mixer(table.mixer, at)).transpose()?;
+        let beside = states.is_some_and(|table| matches!(table.layers, StateLayers::Beside));
+        let (mixer, beside) = match state {
+            Some(state) if !beside => (state, None),
+            beside => (Mixer::Attention(Box::new(self.attention(layer)?)), beside.map(Box::new)),
         };
         Ok(MixerWeights {
             norm,
             layer: mixer,
+            beside,
             output_norm: self.norm_if_named(Role::AttentionOutputNorm, at)?,
             sum_norm: self.norm_if_named(Role::AttentionSumNorm, at)?,
         })
@@ -234,7 +239,21 @@ impl<'a> Tensors<'a> {
         if transposed {
             self.check_float(&rows.tensor, "a float (matrices that are stored by inputs)")?;
         }
-        Ok(LinearWeights { transposed, bias: self.bias(role, layer)?, ..self.scaled(rows, role)? })
+        let multipliers = self.multipliers(role, outputs as usize);
+        Ok(LinearWeights { transposed, bias: self.bias(role, layer)?, multipliers, ..self.scaled(rows, role)? })
+    }
+
+    /// What the products of a matrix of `role` are multiplied by.
+    fn multipliers(&self, role: Role, outputs: usize) -> Vec<(usize, f32)> {
+        let Factors { products, state_inputs, .. } = &self.options.factors;
+        let all: f64 = products.iter().filter(|(roles, _)| roles.contains(&role)).map(|(_, factor)| factor).product();
+        let StateSizes { key_heads, key_dim, .. } = self.sizes.states.unwrap_or_default();
+        let (values, keys) = (outputs.saturating_sub(2 * key_heads * key_dim), key_heads * key_dim);
+        let ends = if role == Role::MambaInput { vec![values, values + keys, outputs] } else { vec![outputs] };
+        let of = |(end, part): (usize, &f64)| (end, (all * part) as f32);
+        let parts = if role == Role::MambaInput { state_inputs } else { &[1.0; 3] };
+        let multipliers: Vec<_> = ends.into_iter().zip(parts).map(of).collect();
+        if multipliers.iter().all(|(_, factor)| *factor == 1.0) { Vec::new() } else { multipliers }
     }
 
     /// The matrix in `rows` with its scales, or of floats.
@@ -273,7 +292,10 @@ impl<'a> Tensors<'a> {
     }
 
     pub(super) fn norm(&mut self, role: Role, layer: Option<usize>) -> Result<NormWeights> {
-        let weight = self.vector(role, layer, &self.weight_name(role, layer))?;
+        // The converter of Falcon-H1 leaves the suffix of one out.
+        let (name, stem) = (self.weight_name(role, layer), self.stem(role, layer));
+        let name = if !self.stores(&name) && self.stores(&stem) { stem } else { name };
+        let weight = self.vector(role, layer, &name)?;
         let eps = self.options.norm_eps;
         let kind = match self.family.block.norm {
             NormKind::Layer => {

@@ -21,10 +21,11 @@ impl CpuDevice {
         self.advance_heads(pass, layer, [heads, state_dim, head_dim], &|index, chunk| {
             self.advance_mamba2_head(mamba, index, (decays[index], skips[index]), chunk)
         })?;
+        let Some(norm) = &mamba.norm else { return Ok(()) };
         let of_group = values / groups;
         Ok(self.each_row(&mut pass.mixed, values, |_, row| {
             let mut parts = row.chunks_exact_mut(of_group).enumerate();
-            parts.try_for_each(|(group, part)| mamba.norm.apply_in_place(self.isa, group * of_group, part))
+            parts.try_for_each(|(group, part)| norm.apply_in_place(self.isa, group * of_group, part))
         })?)
     }
 
