@@ -15,11 +15,6 @@ const TENSORS: &[TensorName] = &[
 
 const CONFIG: &str = "the default of transformers' FalconH1Config";
 
-/// A factor that is 1 where it is absent.
-const fn factor(of: FactorOf, key: &'static str) -> Factor {
-    Factor::new(of, Key::config(key))
-}
-
 pub(super) const FAMILY: Family = Family {
     id: "falcon-h1",
     gguf_architectures: &["falcon-h1"],
@@ -39,20 +34,20 @@ pub(super) const FAMILY: Family = Family {
     biases: &[CONV_BIAS],
     block: BlockTable {
         factors: &[
-            factor(FactorOf::Embedding, "embedding_multiplier"),
-            factor(FactorOf::Logits, "lm_head_multiplier"),
-            factor(FactorOf::Products(&[Role::Q, Role::K, Role::V]), "attention_in_multiplier"),
-            factor(FactorOf::Products(&[Role::K]), "key_multiplier"),
-            factor(FactorOf::Products(&[Role::O]), "attention_out_multiplier"),
-            factor(FactorOf::Products(&[Role::Gate]), "mlp_multipliers[0]"),
-            factor(FactorOf::Products(&[Role::Down]), "mlp_multipliers[1]"),
-            factor(FactorOf::Products(MAMBA_IN), "ssm_in_multiplier"),
-            factor(FactorOf::Products(&[Role::StateGate]), "ssm_multipliers[0]"),
-            factor(FactorOf::StateInput(0), "ssm_multipliers[1]"),
-            factor(FactorOf::StateInput(1), "ssm_multipliers[2]"),
-            factor(FactorOf::StateInput(2), "ssm_multipliers[3]"),
-            factor(FactorOf::Products(&[Role::MambaStep]), "ssm_multipliers[4]"),
-            factor(FactorOf::Products(&[Role::StateOut]), "ssm_out_multiplier"),
+            Factor::of_config(FactorOf::Embedding, "embedding_multiplier"),
+            Factor::of_config(FactorOf::Logits, "lm_head_multiplier"),
+            Factor::of_config(FactorOf::Products(&[Role::Q, Role::K, Role::V]), "attention_in_multiplier"),
+            Factor::of_config(FactorOf::Products(&[Role::K]), "key_multiplier"),
+            Factor::of_config(FactorOf::Products(&[Role::O]), "attention_out_multiplier"),
+            Factor::of_config(FactorOf::Products(&[Role::Gate]), "mlp_multipliers[0]"),
+            Factor::of_config(FactorOf::Products(&[Role::Down]), "mlp_multipliers[1]"),
+            Factor::of_config(FactorOf::Products(MAMBA_IN), "ssm_in_multiplier"),
+            Factor::of_config(FactorOf::Products(&[Role::StateGate]), "ssm_multipliers[0]"),
+            Factor::of_config(FactorOf::StateInput(0), "ssm_multipliers[1]"),
+            Factor::of_config(FactorOf::StateInput(1), "ssm_multipliers[2]"),
+            Factor::of_config(FactorOf::StateInput(2), "ssm_multipliers[3]"),
+            Factor::of_config(FactorOf::Products(&[Role::MambaStep]), "ssm_multipliers[4]"),
+            Factor::of_config(FactorOf::Products(&[Role::StateOut]), "ssm_out_multiplier"),
         ],
         states: Some(StateTable {
             mixer: StateMixer::Mamba2 {

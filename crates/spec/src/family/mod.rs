@@ -75,7 +75,6 @@ families! {
     plamo,
     refact,
     codeshell,
-    chatglm,
     minicpm,
     dbrx,
     minimax_m2,
