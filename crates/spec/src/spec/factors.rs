@@ -23,6 +23,11 @@ pub(super) struct Factors {
 }
 
 impl Factor {
+    /// The factor of this key of `config.json`, without a default.
+    pub(crate) const fn of_config(of: FactorOf, key: &'static str) -> Factor {
+        Factor::new(of, Key::config(key))
+    }
+
     /// A number whose absence changes nothing.
     pub(crate) const fn new(of: FactorOf, key: Key) -> Factor {
         Factor { of, key, gguf_default: None, config_default: None }

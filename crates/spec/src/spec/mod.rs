@@ -240,11 +240,6 @@ pub struct Factor {
 }
 
 impl Factor {
-    /// The factor of this key of `config.json`, without a default.
-    pub(crate) const fn of_config(of: FactorOf, key: &'static str) -> Factor {
-        Factor::new(of, Key::config(key))
-    }
-
     /// Those of one of `count` equal parts of the outputs.
     fn of(self, part: u64, count: u64) -> Factor {
         Factor { tensor: tensors::rows_of(self.tensor, part, count, vec![1]), ..self }
