@@ -58,7 +58,7 @@ fn options(family: &Family) -> Vec<String> {
     if family.biases.iter().any(|(roles, bias)| matches!(bias, Bias::Always) && roles.contains(&Role::Q)) {
         said.push("biases".into());
     }
-    head(&family.head, &mut said);
+    head(&family.head, &has, &mut said);
     block(&family.block, &has, &mut said);
     match family.window {
         Window::Unused => {}
@@ -80,7 +80,7 @@ fn options(family: &Family) -> Vec<String> {
     said
 }
 
-fn head(head: &HeadTable, said: &mut Vec<String>) {
+fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
     let &HeadTable {
         tied: _,
         tied_keys: _,
@@ -90,13 +90,14 @@ fn head(head: &HeadTable, said: &mut Vec<String>) {
         token_types,
         classifier: _,
         predictors,
+        predictors_after: _,
     } = head;
     let words = [
         (encoder, "an encoder: attention to the whole text, no cache"),
         (embedding_by_root_of_width, "embeddings by the root of the width"),
         (padding.is_some(), "positions begin after the padding token"),
         (token_types.is_some(), "token types"),
-        (predictors.is_some(), "MTP heads on request"),
+        (predictors.is_some() && has(Role::NextProjection), "MTP heads on request"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
 }
@@ -116,6 +117,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         layer_embedding,
         gguf_score_scale: _,
         states,
+        latent_eps: _,
     } = block;
     said.extend(match norm {
         NormKind::Rms => None,
@@ -125,6 +127,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
     });
     let after = has(Role::AttentionOutputNorm) || has(Role::MlpOutputNorm);
     let words = [
+        (has(Role::KvDown), "latent attention (MLA)"),
         (parallel, "attention and feed-forward in parallel"),
         (first_unnormed, "no norm before the first attention"),
         (after && has(Role::AttentionNorm), "norms before and after sub-layers"),
@@ -164,10 +167,10 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
 fn factor(of: FactorOf) -> Option<&'static str> {
     Some(match of {
         FactorOf::Embedding => "a factor of embeddings",
-        FactorOf::Residual => "a factor of residuals",
+        FactorOf::Residual | FactorOf::ResidualByRootOfLayers => "a factor of residuals",
         FactorOf::Scores | FactorOf::ScoresByRoot => "a factor of scores",
         FactorOf::ScoreCap => "a cap on scores",
-        FactorOf::LogitDivisor => "a factor of logits",
+        FactorOf::LogitDivisor | FactorOf::LogitWidth => "a factor of logits",
         FactorOf::LogitCap => "a cap on logits",
         _ => return None,
     })
@@ -183,9 +186,11 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         unrotated,
         switch,
         query_scale,
+        scores_by_magnitude: _,
         aliases: _,
         unsaid_scaling: _,
         original_context: _,
+        gguf_original_is_context: _,
         longrope_magnitudes,
         gguf_freqs_expected: _,
         gguf_freqs_needed: _,
@@ -211,7 +216,10 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
         chosen: _,
         feed_forward: _,
         shared_feed_forward,
+        shared_count,
         score,
+        gguf_score: _,
+        groups,
         normalized,
         added_to_sum: _,
         interleaved: _,
@@ -226,9 +234,13 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
     };
     let words = [
         (has(Role::ChoiceBias), "with a bias that chooses"),
-        (matches!(normalized, Normalized::Fixed(true) | Normalized::Flag { .. }), "normalized"),
         (
-            shared_feed_forward.is_some(),
+            matches!(normalized, Normalized::Fixed(true) | Normalized::Flag { .. } | Normalized::Stored { .. }),
+            "normalized",
+        ),
+        (groups.is_some(), "by groups"),
+        (
+            shared_feed_forward.is_some() || shared_count.is_some(),
             if has(Role::SharedRouter) { "a shared one with a gate" } else { "a shared one" },
         ),
         (dense_layers.is_some(), "layers without"),

@@ -270,7 +270,7 @@ fn values_may_be_the_first_elements_of_keys() {
             }
         }
     }
-    fn floats<E: Element>(convert: impl Fn(f32) -> E) {
+    fn floats<E: Element + Default>(convert: impl Fn(f32) -> E) {
         check(|tile: &mut [E], position, head, is_key| {
             for (d, &x) in head.iter().enumerate() {
                 tile[if is_key { d * TILE + position } else { position * head.len() + d }] = convert(x);

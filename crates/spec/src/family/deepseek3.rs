@@ -18,9 +18,9 @@ pub(super) const HALVES: Refusal = Refusal::Unset(Key::config("rope_interleave")
 pub(super) const ROUTING: ExpertTable = ExpertTable {
     score: RouterScore::Sigmoid,
     gguf_score: false,
-    groups: Some(deepseek2::GROUPS),
-    normalized: Normalized::Stored { key: deepseek2::NORMALIZED, absent: true },
-    dense_layers: Some(DenseLayers::First { count: deepseek2::FIRST_DENSE, config_default: (3, CONFIG) }),
+    groups: Some(GROUPS),
+    normalized: Normalized::Stored { key: NORMALIZED, absent: true },
+    dense_layers: Some(first_dense((3, CONFIG), "")),
     ..deepseek2::ROUTING
 };
 
@@ -50,10 +50,10 @@ pub(super) const FAMILY: Family = Family {
         ..FILES
     },
     biases: &[deepseek2::BIAS, (&[Role::ChoiceBias], Bias::Always)],
-    block: BlockTable { factors: &[deepseek2::weights_scale(2.5, CONFIG)], ..deepseek2::FAMILY.block },
+    block: BlockTable { factors: &[weights_scale(2.5, CONFIG)], ..deepseek2::FAMILY.block },
     experts: Some(ROUTING),
     head: HeadTable { tied: (false, CONFIG), ..deepseek2::PREDICTED },
-    variants: deepseek2::FAMILY.variants,
+    variants: &[deepseek2::MOONLIGHT],
     name: "DeepSeek V3",
     ..deepseek2::FAMILY
 };

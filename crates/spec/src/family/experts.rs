@@ -62,3 +62,26 @@ pub(super) const MIXTRAL_EXPERTS: &[TensorName] = &[
     TensorName { role: Role::ExpertUp,   gguf: "blk.{}.ffn_up_exps",   config: "model.layers.{}.block_sparse_moe.experts.{expert}.w3" },
     TensorName { role: Role::ExpertDown, gguf: "blk.{}.ffn_down_exps", config: "model.layers.{}.block_sparse_moe.experts.{expert}.w2" },
 ];
+
+/// Dense layers in front, as DeepSeek counts them; `kinds` is the list of `config.json` that may say it, where a family has one.
+pub(super) const fn first_dense(config_default: (usize, &'static str), kinds: &'static str) -> DenseLayers {
+    let count = Key { gguf: ".leading_dense_block_count", config: "first_k_dense_replace" };
+    DenseLayers::First { count, config_default, kinds }
+}
+
+/// Whether the weights of experts are divided by their sum, by DeepSeek's keys.
+pub(super) const NORMALIZED: Key = Key { gguf: ".expert_weights_norm", config: "norm_topk_prob" };
+
+/// Groups of experts as DeepSeek V3 has them.
+pub(super) const GROUPS: GroupTable = GroupTable {
+    count: Key { gguf: ".expert_group_count", config: "n_group" },
+    chosen: Key { gguf: ".expert_group_used_count", config: "topk_group" },
+    best: 2,
+    method: None,
+};
+
+/// The factor of the weights of experts.
+pub(super) const fn weights_scale(default: f64, source: &'static str) -> Factor {
+    let key = Key { gguf: ".expert_weights_scale", config: "routed_scaling_factor" };
+    Factor { config_default: Some((default, source)), ..Factor::new(FactorOf::Experts, key) }
+}

@@ -37,10 +37,10 @@ pub(super) const FAMILY: Family = Family {
         (&[Role::Q, Role::K, Role::V], Bias::Flag("attention_bias")),
         (&[Role::ChoiceBias], Bias::Always),
     ],
-    block: BlockTable { factors: &[deepseek2::weights_scale(1.0, CONFIG)], ..BLOCK },
+    block: BlockTable { factors: &[weights_scale(1.0, CONFIG)], ..BLOCK },
     experts: Some(ExpertTable {
         optional: false,
-        dense_layers: Some(DenseLayers::First { count: deepseek2::FIRST_DENSE, config_default: (1, CONFIG) }),
+        dense_layers: Some(first_dense((1, CONFIG), "")),
         ..deepseek3::ROUTING
     }),
     rope: RopeTable { rotary_part: Some((0.5, CONFIG)), ..ROPE },

@@ -25,16 +25,13 @@ pub(super) const FAMILY: Family = Family {
         defaults_source: CONFIG,
         ..deepseek3::FAMILY.files
     },
-    block: BlockTable { factors: &[deepseek2::weights_scale(1.8, CONFIG)], ..deepseek2::FAMILY.block },
+    block: BlockTable { factors: &[weights_scale(1.8, CONFIG)], ..deepseek2::FAMILY.block },
     experts: Some(ExpertTable {
-        dense_layers: Some(DenseLayers::FirstOrKinds {
-            list: "mlp_layer_types",
-            count: deepseek2::FIRST_DENSE,
-            config_default: (1, CONFIG),
-        }),
+        dense_layers: Some(first_dense((1, CONFIG), "mlp_layer_types")),
         ..deepseek3::ROUTING
     }),
     head: HeadTable { tied: (false, CONFIG), ..deepseek2::PREDICTED },
+    variants: &[],
     name: "GLM 4.7 Flash",
     ..deepseek3::FAMILY
 };
