@@ -92,7 +92,7 @@ impl LatentLayers<CpuDevice> for CpuDevice {
     }
 }
 
-fn weights<'a>(attention: &'a AttentionWeights<CpuDevice>) -> Result<&'a LatentWeights<CpuDevice>> {
+fn weights(attention: &AttentionWeights<CpuDevice>) -> Result<&LatentWeights<CpuDevice>> {
     attention
         .kv
         .latent()

@@ -472,15 +472,15 @@ impl<'a> Reader<'a> {
                 (Refusal::Text(key, text, feature), false) if fields.text(key)? == Some(text) => {
                     return Err(self.feature(feature, key, "null, or another"));
                 }
-                (Refusal::OtherText(key, known, feature), false) => {
-                    if fields.text(key)?.is_some_and(|text| text != known) {
-                        return Err(self.feature(feature, key, known));
-                    }
+                (Refusal::OtherText(key, known, feature), false)
+                    if fields.text(key)?.is_some_and(|text| text != known) =>
+                {
+                    return Err(self.feature(feature, key, known));
                 }
-                (Refusal::OtherNumber(key, known, feature), false) => {
-                    if fields.number(key)?.is_some_and(|number| number != known) {
-                        return Err(self.feature(feature, key, &known.to_string()));
-                    }
+                (Refusal::OtherNumber(key, known, feature), false)
+                    if fields.number(key)?.is_some_and(|number| number != known) =>
+                {
+                    return Err(self.feature(feature, key, &known.to_string()));
                 }
                 (Refusal::AbsentGguf(key), true) if !fields.has(&self.gguf_key(key)) => {
                     return Err(missing(fields, &self.gguf_key(key), "models of this family differ in it"));
