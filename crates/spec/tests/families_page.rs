@@ -197,7 +197,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
 fn factor(of: FactorOf) -> Option<&'static str> {
     Some(match of {
         FactorOf::Embedding => "a factor of embeddings",
-        FactorOf::Residual => "a factor of residuals",
+        FactorOf::Residual | FactorOf::ResidualByRootOfLayers => "a factor of residuals",
         FactorOf::Scores | FactorOf::ScoresByRoot => "a factor of scores",
         FactorOf::ScoreCap => "a cap on scores",
         FactorOf::Logits | FactorOf::LogitDivisor | FactorOf::LogitWidth => "a factor of logits",
@@ -226,6 +226,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         aliases: _,
         unsaid_scaling: _,
         original_context: _,
+        gguf_original_is_context: _,
         longrope_magnitudes,
         gguf_freqs_expected: _,
         gguf_freqs_needed: _,

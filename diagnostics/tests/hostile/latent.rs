@@ -197,6 +197,14 @@ fn in_gguf(table: &mut Table) {
     let sound = gguf();
     let tree = |file: &Gguf| Tree::new().with(NAME, file.build());
     table.accepts("latent attention in GGUF", &tree(&sound), NAME);
+    let [keys, values] = ["key_length_mla", "value_length_mla"].map(|key| format!("deepseek2.attention.{key}"));
+    let mut older = sound.without(&keys).without(&values).u32("deepseek2.attention.head_count_kv", 2);
+    older.tensors.retain(|tensor| !tensor.name.contains("_b.weight") || tensor.name.contains("attn_q_b"));
+    let older = older.with_tensor("blk.0.attn_kv_b.weight", &[16, 2 * (8 + 12)], F32);
+    let older = older.u32("deepseek2.attention.key_length", 12).u32("deepseek2.attention.value_length", 12);
+    table.accepts("latents in GGUF of early 2025", &tree(&older), NAME);
+    let one = older.u32("deepseek2.attention.head_count_kv", 1);
+    table.refuses("latents in GGUF of neither kind", &tree(&one), NAME, 15, &["head_count_kv is 1"]);
     for (key, value, code, says) in [
         ("attention.key_length", 24, 15, "attention.key_length is 24"),
         ("attention.value_length", 12, 15, "attention.value_length is 12"),

@@ -55,16 +55,15 @@ impl LatentLayers<CpuDevice> for CpuDevice {
             let all = if up > 0 { &ups[row * whole..] } else { &inputs[row * width..] };
             all[head * (plain + rotated)..][..plain + rotated].split_at(plain)
         };
-        self.multiply_heads(&latent.keys, queries, [heads, rank + rotated], |row, head| query(row, head).0, {
-            |row, head, out| {
-                out[rank..].copy_from_slice(query(row, head).1);
-                let Some(angles) = angles else { return };
-                angles.rotate(self.isa, row, &mut out[rank..]);
-                if let Some(scale) = angles.query_scale(row) {
-                    out.iter_mut().for_each(|x| *x *= scale);
-                }
+        let rotate = |row: usize, head: usize, out: &mut [f32]| {
+            out[rank..].copy_from_slice(query(row, head).1);
+            let Some(angles) = angles else { return };
+            angles.rotate(self.isa, row, &mut out[rank..]);
+            if let Some(scale) = angles.query_scale(row) {
+                out.iter_mut().for_each(|x| *x *= scale);
             }
-        })?;
+        };
+        self.multiply_heads(&latent.keys, queries, [heads, rank + rotated], |row, head| query(row, head).0, rotate)?;
         self.store(batch, layer, KvRows { x: inputs, width, first })?;
         projected.copy_within(rows * (width + up).., 0);
         projected.truncate(rows * absorbed);
@@ -93,7 +92,7 @@ impl LatentLayers<CpuDevice> for CpuDevice {
     }
 }
 
-fn weights<'a>(attention: &'a AttentionWeights<CpuDevice>) -> Result<&'a LatentWeights<CpuDevice>> {
+fn weights(attention: &AttentionWeights<CpuDevice>) -> Result<&LatentWeights<CpuDevice>> {
     attention
         .kv
         .latent()

@@ -58,8 +58,8 @@ fn leave_out(ExpertGroups { count, chosen, best }: ExpertGroups, bias: &[f32], s
     let size = scores.len() / count;
     let group_score = |scores: &[f32], group: usize| {
         let mut most = [f32::NEG_INFINITY; 2];
-        for expert in group * size..(group + 1) * size {
-            let score = scores[expert] + bias.get(expert).copied().unwrap_or(0.0);
+        for (expert, score) in scores.iter().enumerate().skip(group * size).take(size) {
+            let score = score + bias.get(expert).copied().unwrap_or(0.0);
             if score > most[0] {
                 most = [score, most[0]];
             } else if score > most[1] {

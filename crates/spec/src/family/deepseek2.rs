@@ -24,14 +24,6 @@ pub(super) const EXPERTS: &[TensorName] = &[
 
 const CONFIG: &str = "the default of transformers' DeepseekV2Config";
 
-pub(super) const FIRST_DENSE: Key = Key { gguf: ".leading_dense_block_count", config: "first_k_dense_replace" };
-pub(super) const GROUPS: GroupTable = GroupTable {
-    count: Key { gguf: ".expert_group_count", config: "n_group" },
-    chosen: Key { gguf: ".expert_group_used_count", config: "topk_group" },
-    best: 2,
-    method: None,
-};
-
 pub(super) const ROUTING: ExpertTable = ExpertTable {
     count: &[Key { gguf: ".expert_count", config: "n_routed_experts" }],
     optional: true,
@@ -42,9 +34,12 @@ pub(super) const ROUTING: ExpertTable = ExpertTable {
     normalized: Normalized::Flag { config: "norm_topk_prob", absent: false, gguf: false },
     // As in transformers' `DeepseekV3TopkRouter`.
     added_to_sum: 1e-20,
-    dense_layers: Some(DenseLayers::First { count: FIRST_DENSE, config_default: (0, CONFIG) }),
+    dense_layers: Some(DenseLayers::First { count: FIRST_DENSE, config_default: (0, CONFIG), kinds: "" }),
     ..ROUTED
 };
+
+pub(super) const MOONLIGHT: Variant =
+    Variant { name: "Moonlight", any: &[&[Layers(27), Hidden(2048), Vocab(163_840)]] };
 
 pub(super) const BIAS: Biases = (&[Role::QDown, Role::KvDown, Role::O], Bias::Flag("attention_bias"));
 
@@ -99,11 +94,8 @@ pub(super) const FAMILY: Family = Family {
     head: HeadTable { tied: (false, CONFIG), ..PREDICTED },
     variants: &[
         Variant { name: "DeepSeek V2 Lite", any: &[&[Layers(27), Hidden(2048), Vocab(102_400)]] },
-        Variant { name: "Moonlight", any: &[&[Layers(27), Hidden(2048), Vocab(163_840)]] },
-        Variant {
-            name: "GLM 4.7 Flash",
-            any: &[&[ModelType("glm4_moe_lite")], &[Layers(47), Hidden(2048), Vocab(154_880)]],
-        },
+        MOONLIGHT,
+        Variant { name: "GLM 4.7 Flash", any: &[&[Layers(47), Hidden(2048), Vocab(154_880)]] },
         Variant { name: "DeepSeek V3", any: &[&[SigmoidScores]] },
     ],
     name: "DeepSeek V2",

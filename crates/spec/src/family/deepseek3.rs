@@ -18,9 +18,9 @@ pub(super) const HALVES: Refusal = Refusal::Unset(Key::config("rope_interleave")
 pub(super) const ROUTING: ExpertTable = ExpertTable {
     score: RouterScore::Sigmoid,
     gguf_score: false,
-    groups: Some(deepseek2::GROUPS),
+    groups: Some(GROUPS),
     normalized: Normalized::Flag { config: "norm_topk_prob", absent: true, gguf: false },
-    dense_layers: Some(DenseLayers::First { count: deepseek2::FIRST_DENSE, config_default: (3, CONFIG) }),
+    dense_layers: Some(DenseLayers::First { count: FIRST_DENSE, config_default: (3, CONFIG), kinds: "" }),
     ..deepseek2::ROUTING
 };
 
@@ -56,7 +56,7 @@ pub(super) const FAMILY: Family = Family {
     },
     experts: Some(ROUTING),
     head: HeadTable { tied: (false, CONFIG), ..deepseek2::PREDICTED },
-    variants: deepseek2::FAMILY.variants,
+    variants: &[deepseek2::MOONLIGHT],
     name: "DeepSeek V3",
     ..deepseek2::FAMILY
 };

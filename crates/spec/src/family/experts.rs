@@ -66,3 +66,14 @@ pub(super) const MIXTRAL_EXPERTS: &[TensorName] = &[
 /// The factor of the weights of chosen experts.
 pub(super) const ROUTED_SCALE: Factor =
     Factor::new(FactorOf::Experts, Key { gguf: ".expert_weights_scale", config: "routed_scaling_factor" });
+
+/// The number of dense layers in front, by DeepSeek's keys.
+pub(super) const FIRST_DENSE: Key = Key { gguf: ".leading_dense_block_count", config: "first_k_dense_replace" };
+
+/// Groups of experts as DeepSeek V3 has them.
+pub(super) const GROUPS: GroupTable = GroupTable {
+    count: Key { gguf: ".expert_group_count", config: "n_group" },
+    chosen: Key { gguf: ".expert_group_used_count", config: "topk_group" },
+    best: 2,
+    method: None,
+};

@@ -27,14 +27,11 @@ pub(super) const FAMILY: Family = Family {
     },
     block: BlockTable { factors: &[Factor { config_default: Some((1.8, CONFIG)), ..ROUTED_SCALE }], ..deepseek2::FAMILY.block },
     experts: Some(ExpertTable {
-        dense_layers: Some(DenseLayers::FirstOrKinds {
-            list: "mlp_layer_types",
-            count: deepseek2::FIRST_DENSE,
-            config_default: (1, CONFIG),
-        }),
+        dense_layers: Some(DenseLayers::First { count: FIRST_DENSE, config_default: (1, CONFIG), kinds: "mlp_layer_types" }),
         ..deepseek3::ROUTING
     }),
     head: HeadTable { tied: (false, CONFIG), ..deepseek2::PREDICTED },
+    variants: &[],
     name: "GLM 4.7 Flash",
     ..deepseek3::FAMILY
 };

@@ -32,6 +32,7 @@ pub(super) const FAMILY: Family = Family {
         dense_layers: Some(DenseLayers::First {
             count: Key { gguf: ".leading_dense_block_count", config: "num_dense_layers" },
             config_default: (2, CONFIG),
+            kinds: "",
         }),
         ..QWEN_ROUTED
     }),

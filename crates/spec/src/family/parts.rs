@@ -178,10 +178,8 @@ pub enum DenseLayers {
     /// `step` divides `i + 1`. GGUF has no keys for them.
     Listed { step: &'static str, list: &'static str },
     /// Dense are the first `count` layers: none where a GGUF file does not say it, the default, with its source, where
-    /// `config.json` does not.
-    First { count: Key, config_default: (usize, &'static str) },
-    /// As `First`, unless the list of `config.json` says `dense` or `sparse` for each layer.
-    FirstOrKinds { list: &'static str, count: Key, config_default: (usize, &'static str) },
+    /// `config.json` does not. A list `kinds` there, where the family has one, says `dense` or `sparse` of each layer.
+    First { count: Key, config_default: (usize, &'static str), kinds: &'static str },
 }
 
 /// Layers that keep a recurrent state in place of keys and values.

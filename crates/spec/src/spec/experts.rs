@@ -11,6 +11,7 @@ use crate::family::{DenseLayers, ExpertTable, Normalized, Role};
 use crate::header::TensorInfo;
 use crate::quantization::Scheme;
 use model_factory_dtypes::DType;
+use serde_json::Value;
 
 /// More experts than any model has: what a file claims beyond that is refused before anything is made for each of them.
 const MAX_EXPERTS: usize = 4096;
@@ -180,38 +181,29 @@ impl Reader<'_> {
                 step = self.interval(key)?.map(|every| every as u64).or(step);
                 dense = self.listed_layers(list, layers)?.unwrap_or_default();
             }
-            (Some(DenseLayers::FirstOrKinds { list, .. }), Some(config))
-                if config.object().get(list).is_some_and(|list| !list.is_null()) =>
-            {
-                let listed = self
-                    .listed(list, "dense or sparse", |kind| match kind.as_str()? {
-                        "dense" => Some(true),
-                        "sparse" => Some(false),
-                        _ => None,
-                    })?
-                    .unwrap_or_default();
-                if listed.len() != layers {
-                    return Err(self.entries(list, listed.len(), layers));
-                }
-                dense = (0..).zip(listed).filter(|(_, dense)| *dense).map(|(layer, _)| layer).collect();
-            }
-            (
-                Some(
-                    DenseLayers::First { count, config_default: (default, source) }
-                    | DenseLayers::FirstOrKinds { count, config_default: (default, source), .. },
-                ),
-                config,
-            ) => {
+            (Some(DenseLayers::First { count, config_default: (default, source), kinds }), config) => {
                 let key = self.key(count);
-                first = match self.fields().unsigned(&key)? {
-                    Some(count) if count > layers as u64 => {
+                let is_dense = |kind: &Value| match kind.as_str()? {
+                    "dense" => Some(true),
+                    "sparse" => Some(false),
+                    _ => None,
+                };
+                first = match (self.listed(kinds, "dense or sparse", is_dense)?, self.fields().unsigned(&key)?) {
+                    (Some(listed), _) if listed.len() != layers => {
+                        return Err(self.entries(kinds, listed.len(), layers));
+                    }
+                    (Some(listed), _) => {
+                        dense = (0..).zip(listed).filter(|(_, dense)| *dense).map(|(layer, _)| layer).collect();
+                        0
+                    }
+                    (None, Some(count)) if count > layers as u64 => {
                         return Err(self.value(&key, count, format!("at most {layers}, all layers")));
                     }
-                    None if config.is_some() => {
+                    (None, None) if config.is_some() => {
                         let what = format_args!("no experts in the first {default} layers");
                         self.or_absent(None, default as u64, what, &key, source)
                     }
-                    count => count.unwrap_or(0),
+                    (None, count) => count.unwrap_or(0),
                 };
             }
             (Some(DenseLayers::Listed { .. }) | None, _) => {}
