@@ -231,7 +231,6 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         gguf_freqs_expected: _,
         gguf_freqs_needed: _,
         gguf_yarn_truncate: _,
-        gguf_original_is_context: _,
     } = rope;
     let words = [
         (config_layout == RopeLayout::Interleaved, "adjacent pairs rotated"),
