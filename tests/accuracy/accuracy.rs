@@ -231,10 +231,10 @@ const fn decoders(in_gguf: bool) -> usize {
 }
 
 /// The formats of the comparisons, and how many families have a file in each at least: all, but for folders in shards, which
-/// are read by what no family changes, and for Q4_K_M, which archives do not have.
+/// are read by what no family changes, for F16 of those that llama.cpp does not have, and for Q4_K_M, which archives do not have.
 const FORMATS: [(&str, usize); 7] = [
     ("F32", DECODERS),
-    ("F16", DECODERS),
+    ("F16", IN_GGUF),
     ("BF16", DECODERS),
     ("sharded", 3),
     ("GGUF F16", IN_GGUF),
