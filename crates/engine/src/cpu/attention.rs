@@ -153,8 +153,7 @@ impl CpuDevice {
             let gates = |row: usize| &qkv[row * heads.qkv_width() + heads.width()..][..heads.width()];
             self.pool.chunks(mixed, heads.width(), |row, mixed| kernels::gate_sigmoid(self.isa, gates(row), mixed));
         }
-        if heads.gates > 0 {
-            let each = heads.width() / heads.gates;
+        if let Some(each) = heads.width().checked_div(heads.gates) {
             self.each_row(mixed, heads.width(), |row, mixed| {
                 scratch::with_scratch(heads.gates, |gates| {
                     gates.copy_from_slice(&qkv[(row + 1) * heads.qkv_width() - heads.gates..][..heads.gates]);
