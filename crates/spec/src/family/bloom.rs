@@ -34,11 +34,7 @@ pub(super) const FAMILY: Family = Family {
             feed_forward: Key { config: "", ..KEYS.feed_forward },
             ..HEADS_ALIKE_KEYS
         },
-        aliases: &[
-            ("hidden_size", "n_embed"),
-            ("n_layer", "num_hidden_layers"),
-            ("n_head", "num_attention_heads"),
-        ],
+        aliases: &[("hidden_size", "n_embed"), ("n_layer", "num_hidden_layers"), ("n_head", "num_attention_heads")],
         defaults: &[&[("seq_length", 2048.0), ("layer_norm_epsilon", 1e-5)]],
         defaults_source: "ALiBi has no limit, and BLOOM was trained on 2048 positions",
         width_factor: Some((4, "transformers' BloomMLP")),

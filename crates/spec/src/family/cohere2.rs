@@ -29,12 +29,7 @@ pub(super) const FAMILY: Family = Family {
         model_types: &["cohere2"],
         ..PATTERN
     }),
-    block: BlockTable {
-        norm: NormKind::PlainLayer,
-        parallel: Parallel::Yes,
-        factors: &[cohere::LOGIT_SCALE],
-        ..BLOCK
-    },
+    block: BlockTable { norm: NormKind::PlainLayer, parallel: Parallel::Yes, factors: &[cohere::LOGIT_SCALE], ..BLOCK },
     rope: RopeTable {
         theta: Some((10_000.0, CONFIG)),
         unrotated: Some(Unrotated::WithoutWindow { unless_all: false }),

@@ -10,11 +10,7 @@ const NORM: &[TensorName] = &[
 pub(super) const FAMILY: Family = Family {
     id: "dbrx",
     gguf_architectures: &["dbrx"],
-    files: FileTable {
-        keys: LAYER_NORM_KEYS,
-        refused: &[Refusal::AbsentGguf(".attention.clamp_kqv")],
-        ..FILES
-    },
+    files: FileTable { keys: LAYER_NORM_KEYS, refused: &[Refusal::AbsentGguf(".attention.clamp_kqv")], ..FILES },
     tensors: &[WITHOUT_MLP_NORM, NORM, QWEN_EXPERTS],
     fused: &[QKV],
     block: BlockTable {

@@ -37,14 +37,17 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("deepseek_v3", &["DeepseekV3ForCausalLM"])],
     wrappers: &[("KimiVLForConditionalGeneration", "kimi_vl")],
     files: FileTable {
-        defaults: &[LATENT_SIZES, &[
-            ("max_position_embeddings", 4096.0),
-            ("moe_intermediate_size", 2048.0),
-            ("n_shared_experts", 1.0),
-            ("n_group", 8.0),
-            ("topk_group", 4.0),
-            ("num_experts_per_tok", 8.0),
-        ]],
+        defaults: &[
+            LATENT_SIZES,
+            &[
+                ("max_position_embeddings", 4096.0),
+                ("moe_intermediate_size", 2048.0),
+                ("n_shared_experts", 1.0),
+                ("n_group", 8.0),
+                ("topk_group", 4.0),
+                ("num_experts_per_tok", 8.0),
+            ],
+        ],
         defaults_source: CONFIG,
         refused: REFUSED,
         ..FILES

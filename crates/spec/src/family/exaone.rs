@@ -2,9 +2,5 @@
 
 use super::*;
 
-pub(super) const FAMILY: Family = Family {
-    id: "exaone",
-    gguf_architectures: &["exaone"],
-    name: "EXAONE",
-    ..LLAMA_LIKE
-};
+pub(super) const FAMILY: Family =
+    Family { id: "exaone", gguf_architectures: &["exaone"], name: "EXAONE", ..LLAMA_LIKE };

@@ -23,11 +23,7 @@ pub(super) const FAMILY: Family = Family {
         unrotated: Some(Unrotated::WithoutWindow { unless_all: true }),
         ..ROPE
     },
-    head: HeadTable {
-        tied: (false, CONFIG),
-        predictors: Some(Key::gguf(".nextn_predict_layers")),
-        ..HEAD
-    },
+    head: HeadTable { tied: (false, CONFIG), predictors: Some(Key::gguf(".nextn_predict_layers")), ..HEAD },
     name: "EXAONE 4",
     ..LLAMA_LIKE
 };

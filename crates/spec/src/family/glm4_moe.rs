@@ -33,10 +33,7 @@ pub(super) const FAMILY: Family = Family {
     },
     tensors: &[NORM, LLAMA_LIKE_TENSORS, QWEN_EXPERTS, deepseek2::EXPERTS],
     fused: FUSED_EXPERTS,
-    biases: &[
-        (&[Role::Q, Role::K, Role::V], Bias::Flag("attention_bias")),
-        (&[Role::ChoiceBias], Bias::Always),
-    ],
+    biases: &[(&[Role::Q, Role::K, Role::V], Bias::Flag("attention_bias")), (&[Role::ChoiceBias], Bias::Always)],
     block: BlockTable { factors: &[Factor { config_default: Some((1.0, CONFIG)), ..ROUTED_SCALE }], ..BLOCK },
     experts: Some(ExpertTable {
         optional: false,

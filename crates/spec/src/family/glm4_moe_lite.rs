@@ -25,9 +25,16 @@ pub(super) const FAMILY: Family = Family {
         defaults_source: CONFIG,
         ..deepseek3::FAMILY.files
     },
-    block: BlockTable { factors: &[Factor { config_default: Some((1.8, CONFIG)), ..ROUTED_SCALE }], ..deepseek2::FAMILY.block },
+    block: BlockTable {
+        factors: &[Factor { config_default: Some((1.8, CONFIG)), ..ROUTED_SCALE }],
+        ..deepseek2::FAMILY.block
+    },
     experts: Some(ExpertTable {
-        dense_layers: Some(DenseLayers::First { count: FIRST_DENSE, config_default: (1, CONFIG), kinds: "mlp_layer_types" }),
+        dense_layers: Some(DenseLayers::First {
+            count: FIRST_DENSE,
+            config_default: (1, CONFIG),
+            kinds: "mlp_layer_types",
+        }),
         ..deepseek3::ROUTING
     }),
     head: HeadTable { tied: (false, CONFIG), ..deepseek2::PREDICTED },

@@ -75,11 +75,7 @@ pub(super) const FAMILY: Family = Family {
         FUSED_GATES[1],
     ],
     biases: &[ATTENTION_BIAS, INPUT_BIAS, OUTPUT_BIAS, CONV_BIAS],
-    block: BlockTable {
-        factors: FACTORS,
-        states: Some(STATES),
-        ..BLOCK
-    },
+    block: BlockTable { factors: FACTORS, states: Some(STATES), ..BLOCK },
     experts: Some(ExpertTable {
         optional: true,
         feed_forward: Some(KEYS.feed_forward),

@@ -11,11 +11,7 @@ pub(super) const FAMILY: Family = Family {
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O, Role::Gate, Role::Up, Role::Down], Bias::Always)],
     block: BlockTable {
         norm: NormKind::Layer,
-        factors: &[Factor {
-            key: Key::gguf(".attention.max_alibi_bias"),
-            gguf_default: None,
-            ..ALIBI
-        }],
+        factors: &[Factor { key: Key::gguf(".attention.max_alibi_bias"), gguf_default: None, ..ALIBI }],
         scores_by_head: true,
         ..BLOCK
     },

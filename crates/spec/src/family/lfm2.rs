@@ -47,10 +47,7 @@ pub(super) const FAMILY: Family = Family {
     },
     tensors: &[EMBEDDING_TO_VALUES, TENSORS],
     biases: &[CONV_BIAS],
-    block: BlockTable {
-        states: Some(STATES),
-        ..BLOCK
-    },
+    block: BlockTable { states: Some(STATES), ..BLOCK },
     rope: RopeTable { theta: Some((1_000_000.0, "the default of transformers' Lfm2Config")), ..ROPE },
     head: HeadTable {
         tied: (true, "the default of transformers' Lfm2Config"),

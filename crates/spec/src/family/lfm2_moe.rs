@@ -20,10 +20,7 @@ pub(super) const FAMILY: Family = Family {
     files: FileTable { adjusted_width: None, refused: &[], ..lfm2::FAMILY.files },
     tensors: &[EMBEDDING_TO_VALUES, lfm2::TENSORS, EXPERTS],
     biases: &[lfm2::CONV_BIAS, (&[Role::ChoiceBias], Bias::UnlessFlag("use_expert_bias"))],
-    block: BlockTable {
-        factors: &[ROUTED_SCALE],
-        ..lfm2::FAMILY.block
-    },
+    block: BlockTable { factors: &[ROUTED_SCALE], ..lfm2::FAMILY.block },
     experts: Some(ExpertTable {
         score: RouterScore::Sigmoid,
         normalized: Normalized::Flag { config: "norm_topk_prob", absent: true, gguf: true },

@@ -13,11 +13,7 @@ pub(super) const FAMILY: Family = Family {
     tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS, BIAS],
     biases: &[(&[Role::ChoiceBias], Bias::Always)],
     block: BlockTable { head_norms: HeadNorms::OfAllHeads, ..BLOCK },
-    experts: Some(ExpertTable {
-        score: RouterScore::Sigmoid,
-        normalized: Normalized::Fixed(true),
-        ..ROUTED
-    }),
+    experts: Some(ExpertTable { score: RouterScore::Sigmoid, normalized: Normalized::Fixed(true), ..ROUTED }),
     rope: RopeTable { rotary_part: Some((0.5, "llama.cpp's converter")), ..ROPE },
     name: "MiniMax-M2",
     ..LLAMA_LIKE

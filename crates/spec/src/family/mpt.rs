@@ -43,11 +43,7 @@ pub(super) const FAMILY: Family = Family {
             Refusal::Set("attn_config.attn_uses_sequence_id", "sequences within a text"),
             Refusal::Text("attn_config.attn_type", "multiquery_attention", "one head of keys and values"),
             Refusal::Unless(Key::config("logit_scale"), &["1"], "scaled logits"),
-            Refusal::Unless(
-                Key::config("norm_type"),
-                &["low_precision_layernorm", "layernorm"],
-                "norms without means",
-            ),
+            Refusal::Unless(Key::config("norm_type"), &["low_precision_layernorm", "layernorm"], "norms without means"),
         ],
         ..FILES
     },
@@ -64,10 +60,7 @@ pub(super) const FAMILY: Family = Family {
                 ..ALIBI
             },
             Factor::new(FactorOf::Scores, Key::config("attn_config.softmax_scale")),
-            Factor::new(
-                FactorOf::QkvLimit,
-                Key { gguf: ".attention.clamp_kqv", config: "attn_config.clip_qkv" },
-            ),
+            Factor::new(FactorOf::QkvLimit, Key { gguf: ".attention.clamp_kqv", config: "attn_config.clip_qkv" }),
         ],
         ..BLOCK
     },

@@ -42,12 +42,21 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("nemotron_h", &["NemotronHForCausalLM"])],
     files: FileTable {
         keys: Keys { norm_eps: Key { config: "layer_norm_epsilon", ..KEYS.norm_eps }, ..KEYS },
-        aliases: &[("layer_types", "layers_block_type"), ("head_dim", "attention_head_dim"), ("hidden_act", "mlp_hidden_act"), (".attention.layer_norm_rms_epsilon", ".attention.layer_norm_epsilon")],
+        aliases: &[
+            ("layer_types", "layers_block_type"),
+            ("head_dim", "attention_head_dim"),
+            ("hidden_act", "mlp_hidden_act"),
+            (".attention.layer_norm_rms_epsilon", ".attention.layer_norm_epsilon"),
+        ],
         refused: &[
             Refusal::Unless(Key::config("mamba_hidden_act"), &["silu"], "another activation of Mamba-2"),
             Refusal::Unless(Key::config("n_group"), &["1"], "experts in groups"),
             Refusal::Unless(Key::config("topk_group"), &["1"], "experts in groups"),
-            Refusal::Unless(Key { gguf: ".moe_latent_size", config: "moe_latent_size" }, &["0"], "experts of a projected input"),
+            Refusal::Unless(
+                Key { gguf: ".moe_latent_size", config: "moe_latent_size" },
+                &["0"],
+                "experts of a projected input",
+            ),
         ],
         ..FILES
     },

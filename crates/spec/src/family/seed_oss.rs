@@ -15,11 +15,7 @@ pub(super) const FAMILY: Family = Family {
     id: "seedoss",
     gguf_architectures: &["seed_oss"],
     model_types: &[("seed_oss", &["SeedOssForCausalLM"])],
-    files: FileTable {
-        defaults: &[&[("head_dim", 128.0)]],
-        defaults_source: CONFIG,
-        ..FILES
-    },
+    files: FileTable { defaults: &[&[("head_dim", 128.0)]], defaults_source: CONFIG, ..FILES },
     tensors: &[NORM, LLAMA_LIKE_TENSORS],
     biases: &[
         (&[Role::Q, Role::K, Role::V], Bias::UnlessFlag("attention_bias")),

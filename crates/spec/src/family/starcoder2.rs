@@ -27,7 +27,10 @@ pub(super) const FAMILY: Family = Family {
         activation: (Activation::GeluTanh, &["gelu_pytorch_tanh", "gelu_new"]),
         ..BLOCK
     },
-    rope: RopeTable { theta: Some((10_000.0, "the default of transformers' Starcoder2Config and of llama.cpp")), ..ROPE },
+    rope: RopeTable {
+        theta: Some((10_000.0, "the default of transformers' Starcoder2Config and of llama.cpp")),
+        ..ROPE
+    },
     head: HeadTable { tied: (true, CONFIG), ..HEAD },
     name: "StarCoder2",
     ..LLAMA_LIKE

@@ -2,10 +2,5 @@
 
 use super::*;
 
-pub(super) const FAMILY: Family = Family {
-    id: "xverse",
-    gguf_architectures: &["xverse"],
-    rope: PERMUTED,
-    name: "XVERSE",
-    ..LLAMA_LIKE
-};
+pub(super) const FAMILY: Family =
+    Family { id: "xverse", gguf_architectures: &["xverse"], rope: PERMUTED, name: "XVERSE", ..LLAMA_LIKE };
