@@ -246,8 +246,8 @@ fn other_architectures_are_named_with_their_kind() {
     #[rustfmt::skip]
     const CONFIGS: &[(&str, &str, &str)] = &[
         ("arctic", "ArcticForCausalLM", "mixture of experts"),
-        ("glm4_moe", "Glm4MoeForCausalLM", "mixture of experts"),
-        ("deepseek_v3", "DeepseekV3ForCausalLM", "mixture of experts"),
+        ("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", "mixture of experts"),
+        ("deepseek_v32", "DeepseekV32ForCausalLM", "mixture of experts"),
         ("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", "mixture of experts"),
         ("mllama", "MllamaForConditionalGeneration", "sees or hears"),
         ("qwen2_5_omni", "Qwen2_5OmniForConditionalGeneration", "sees or hears"),
@@ -256,7 +256,7 @@ fn other_architectures_are_named_with_their_kind() {
         ("phi-msft", "PhiForCausalLM", "first upload of Phi"),
         ("mixformer-sequential", "MixFormerSequentialForCausalLM", "first upload of Phi"),
         ("mamba", "MambaForCausalLM", "state-space"),
-        ("falcon_h1", "FalconH1ForCausalLM", "state-space"),
+        ("jamba", "JambaForCausalLM", "state-space"),
         ("deberta-v2", "DebertaV2ForMaskedLM", "an encoder:"),
         ("mpnet", "MPNetModel", "an encoder:"),
         ("t5", "T5ForConditionalGeneration", "encoder-decoder"),
@@ -267,17 +267,17 @@ fn other_architectures_are_named_with_their_kind() {
         ("llada", "LLaDAModelLM", "diffusion"),
     ];
     const GGUF: &[(&str, &str)] = &[
-        ("glm4moe", "mixture of experts"),
-        ("deepseek2", "mixture of experts"),
+        ("ernie4_5-moe", "mixture of experts"),
+        ("bailingmoe2", "mixture of experts"),
         ("gemma3n", "Gemma"),
-        ("plamo", "block is built otherwise"),
+        ("plamo3", "block is built otherwise"),
         ("mamba", "state-space"),
         ("rwkv7", "state-space"),
         ("neo-bert", "an encoder:"),
         ("jina-bert-v2", "an encoder:"),
         ("t5", "encoder-decoder"),
         ("cogvlm", "sees or hears"),
-        ("starcoder2", "block is built otherwise"),
+        ("openelm", "block is built otherwise"),
     ];
     let mut table = Table::default();
     for (model_type, class, kind) in CONFIGS {

@@ -52,11 +52,7 @@ pub(super) const FAMILY: Family = Family {
             Refusal::Unless(Key::config("mamba_hidden_act"), &["silu"], "another activation of Mamba-2"),
             Refusal::Unless(Key::config("n_group"), &["1"], "experts in groups"),
             Refusal::Unless(Key::config("topk_group"), &["1"], "experts in groups"),
-            Refusal::Unless(
-                Key { gguf: ".moe_latent_size", config: "moe_latent_size" },
-                &["0"],
-                "experts of a projected input",
-            ),
+            Refusal::Unless(Key { gguf: ".moe_latent_size", config: "moe_latent_size" }, &["0"], "projected experts"),
         ],
         ..FILES
     },
