@@ -153,6 +153,7 @@ fn config(table: &mut Table) {
         ("topk_group", json!(0), 10, "topk_group"),
         ("num_experts_per_tok", json!(5), 15, "topk_group"),
         ("n_shared_experts", json!(2), 15, "shared_experts"),
+        ("n_shared_experts", json!(0), 12, "shared_experts"),
         ("first_k_dense_replace", json!(3), 10, "first_k_dense_replace"),
         ("first_k_dense_replace", json!(2), 15, "layers.1.mlp"),
         ("scoring_func", json!("softmax"), 11, "scoring_func"),

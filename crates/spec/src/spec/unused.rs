@@ -137,7 +137,10 @@ impl Tensors<'_> {
     /// llama.cpp refuses most of them, these are keys and values, and a classification head of an embedding model.
     fn is_left_out(&self, name: &str) -> bool {
         let borrows = || self.layer_of(name).is_some_and(|layer| self.options.layers.kinds.source(layer).is_some());
+        // A number of shared experts that denies stored ones is no switch: transformers does not load such a file.
+        let numbered = self.family.experts.is_some_and(|experts| experts.shared_count.is_some());
         let counts = |role: &Role| match role {
+            Role::SharedGate | Role::SharedUp | Role::SharedDown if numbered => false,
             _ if !self.reader.is_gguf() => true,
             Role::K | Role::V | Role::KNorm => borrows(),
             Role::Classifier | Role::ClassifierDense | Role::ClassifierNorm => true,
