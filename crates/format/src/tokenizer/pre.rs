@@ -28,6 +28,8 @@ pub fn names() -> String {
 const LLAMA3: &str = r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
 const QWEN2: &str =
     r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
+// Spaces in a row are cut by powers of two.
+const JAIS2: &str = r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}"#;
 // Line ends do not belong to marks.
 const SEED: &str =
     r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"#;
@@ -77,6 +79,8 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
     // Cohere's tokenizer composes (transformers `tokenization_cohere.py`).
     PreTokenizer { names: "command-r", nfc: true, patterns: &[r#"\p{N}"#, GPT2], ..PLAIN },
+    PreTokenizer { names: "jais-2", patterns: &[JAIS2], ..PLAIN },
+    PreTokenizer { names: "laguna", patterns: &[r"[^\n]+|[\n]+", QWEN2], ..PLAIN },
     PreTokenizer { names: "seed-coder", patterns: &[SEED], ..PLAIN },
     PreTokenizer { names: "gpt-4o llama4 kanana2 minimax-m2 talkie", patterns: &[GPT4O], ..PLAIN },
     PreTokenizer { names: "tekken", patterns: &[TEKKEN], ignore_merges: true, add_bos: true, ..PLAIN },

@@ -35,10 +35,18 @@ const BYTES_PER_STATE: usize = 10;
 /// Each has whether one character of white space before a word is a match; else the search goes on after it.
 const BEFORE_A_WORD: [(&str, bool); 3] = [(r"|\s+(?!\S)|\s+", true), (r"|\s+(?!\S)|\s", true), (r"|\s+(?!\S)", false)];
 
+/// The end of a pattern that cuts white space by powers of two, but not into its last character before a word.
+const BY_POWERS: &str = r"|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}";
+
+/// The most characters that it cuts.
+const MOST_CUT: usize = 512;
+
 pub(super) struct Pattern {
     source: String,
     automaton: Automaton,
     before_a_word: Option<BeforeAWord>,
+    /// Whether the pattern ended with [`BY_POWERS`], which the automaton does not have.
+    by_powers: bool,
     /// Whether the pattern can match between two characters.
     pub(super) may_be_empty: bool,
 }
@@ -62,7 +70,8 @@ impl Pattern {
         }
         let end = BEFORE_A_WORD.iter().find_map(|(end, lone)| Some((source.strip_suffix(end)?, *lone)));
         let compile = |pattern: &str| Automaton::new(pattern).map_err(refuse);
-        let translated = translate(end.map_or(source, |(rest, _)| rest)).map_err(refuse)?;
+        let powers = source.strip_suffix(BY_POWERS);
+        let translated = translate(powers.or(end.map(|(rest, _)| rest)).unwrap_or(source)).map_err(refuse)?;
         let may_be_empty = check_repeats(&translated).map_err(refuse)?;
         let (automaton, before_a_word) = match end {
             None => (compile(&translated)?, None),
@@ -71,7 +80,7 @@ impl Pattern {
                 (compile(&format!(r"{translated}|\s+"))?, Some(BeforeAWord { branches, lone_matches }))
             }
         };
-        Ok(Pattern { source: source.into(), automaton, before_a_word, may_be_empty })
+        Ok(Pattern { source: source.into(), automaton, before_a_word, by_powers: powers.is_some(), may_be_empty })
     }
 
     /// Calls `found` with each match in `text`, from left to right, and takes the steps from the `budget`.
@@ -92,7 +101,9 @@ impl Pattern {
         while from <= text.len() {
             let start = from;
             from += text[start..].chars().next().map_or(1, char::len_utf8);
-            let Some(mut end) = at(&self.automaton, start)? else { continue };
+            let matched = at(&self.automaton, start)?;
+            let matched = matched.or_else(|| if self.by_powers { power_of_two(text, start) } else { None });
+            let Some(mut end) = matched else { continue };
             if start == end {
                 // As in every engine, there is no empty match at the end of the previous match.
                 if last_end == Some(end) {
@@ -123,6 +134,17 @@ fn last_space(text: &str, blank: Range<usize>) -> Option<usize> {
     let (matched, more) = (&text[blank.clone()], blank.end < text.len());
     let last = matched.chars().next_back().filter(|last| more && last.is_whitespace())?;
     matched.chars().all(char::is_whitespace).then(|| blank.end - last.len_utf8())
+}
+
+/// The end of the white space from `start` on that [`BY_POWERS`] matches.
+fn power_of_two(text: &str, start: usize) -> Option<usize> {
+    let blank = || text[start..].char_indices().take_while(|(_, character)| character.is_whitespace());
+    let count = blank().take(MOST_CUT + 1).count();
+    let after = blank().nth(count.checked_sub(1)?)?;
+    let before_a_word = start + after.0 + after.1.len_utf8() < text.len();
+    let usable = if before_a_word || count > MOST_CUT { count - 1 } else { count };
+    let characters = 1 << usable.max(1).ilog2();
+    blank().nth(characters - 1).map(|(index, last)| start + index + last.len_utf8())
 }
 
 /// A lazy DFA, and the states that each thread has computed.
