@@ -36,10 +36,11 @@ from safetensors.numpy import load_file  # noqa: E402
 LOGITS = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).resolve().parents[1] / "target")) / "release/examples/logits"
 SAME = 2e-2
 # Tensors and keys that llama.cpp takes where they are there, and no converter writes.
-UNWRITTEN = {"qwen2-dense": "output.bias", "qwen2vl-dense": "output.bias", "mpt-dense": ".*bias|position_embd.*|.*attn_[qk]_norm.*",
+UNWRITTEN = {"qwen2-dense": "output.bias", "qwen2vl-dense": "output.bias", "paddleocr-moe": "expert_",
+             "mpt-dense": ".*bias|position_embd.*|.*attn_[qk]_norm.*",
              "lfm2-dense": r"\.bias|sliding_window", "qwen3next-moe": r"blk\.0\.attn_(qkv|gate)"} | dict.fromkeys(
-    ("exaone-dense", "granitehybrid-dense", "lfm2moe-moe", "llama-moe", "minimax-m2-moe", "mistral3-dense", "mistral3-moe", "orion-dense", "phi3-dense", "plamo-dense",
-     "refact-dense", "xverse-dense"), r"_(q|k|v|output|gate|up|down)\.bias")
+    ("deci-dense", "exaone-dense", "granitehybrid-dense", "lfm2moe-moe", "llama-moe", "maincoder-dense", "minimax-m2-moe", "mistral3-dense", "mistral3-moe", "nanbeige-dense", "orion-dense", "phi3-dense", "plamo-dense",
+     "refact-dense", "spark2_5-dense", "xverse-dense"), r"_(q|k|v|output|gate|up|down)\.bias")
 # What is computed as transformers does, unlike llama.cpp: the reason.
 ON_PURPOSE = {
     "phimoe": "LayerNorm and the sparse mixer, as transformers",

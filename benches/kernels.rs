@@ -15,7 +15,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use half::f16;
 use model_factory::kernels::{
-    self, BlockScales, Floats, Input, Isa, Kernel, KvElement, KvTile, Query, RunScales, Scoring, TILE,
+    self, BlockScales, Floats, Gain, Input, Isa, Kernel, KvElement, KvTile, Query, RunScales, Scoring, TILE,
 };
 use model_factory::threads::Pool;
 use model_factory_diagnostics::DType;
@@ -316,7 +316,7 @@ fn rows(criterion: &mut Criterion) {
         group.throughput(Throughput::Elements(inputs() as u64));
         group.bench_function(BenchmarkId::new("rms_norm", isa), |bencher| {
             let weight = Floats::new(DType::F32, &bytes).unwrap();
-            bencher.iter(|| kernels::rms_norm(isa, black_box(&x), weight, false, 1e-5, &mut out));
+            bencher.iter(|| kernels::rms_norm(isa, black_box(&x), Gain::Stored(weight), 1e-5, &mut out));
         });
         group.bench_function(BenchmarkId::new("swiglu", isa), |bencher| {
             bencher.iter(|| kernels::swiglu(isa, black_box(&x), &x, &mut out));

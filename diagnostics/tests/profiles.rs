@@ -12,7 +12,7 @@ use model_factory_diagnostics::plan::{self, KvDtype, PlanMemory};
 use model_factory_diagnostics::report::{InputSummary, NextStep, Remedy};
 use model_factory_diagnostics::spec::{
     Activation, AttentionWeights, FeedForwardLayer, InputWeights, KeyValueProjections, KeysValues, LayerWeights, Mixer,
-    ModelSpec,
+    ModelSpec, Norm, NormWeights,
 };
 use model_factory_diagnostics::{
     DType, DeviceChoice, Hardware, Policy, Ready, Report, Speed, Verdict, assess, diagnose_with,
@@ -145,7 +145,7 @@ fn options_of_heads_and_activations_that_gpus_lack_are_refused_by_name() {
     let (plain, input) = safetensors(&LLAMA_31_8B, DType::BF16);
     let norm = |elements: u64| {
         let mut norm = plain.weights.final_norm.clone().unwrap();
-        norm.weight.shape = vec![elements];
+        norm.width = elements as usize;
         Some(norm)
     };
     let attention = |change: &dyn Fn(&mut AttentionWeights)| {
@@ -434,7 +434,20 @@ fn options_of_attention_and_of_matrices_that_gpus_lack_are_refused_by_name() {
         }
     };
     type Change<'a> = &'a dyn Fn(&mut ModelSpec);
-    let options: [(&str, Change<'_>); 6] = [
+    let norm = |spec: &mut ModelSpec, change: &dyn Fn(&mut NormWeights)| {
+        change(spec.weights.final_norm.as_mut().expect("a norm"));
+    };
+    let options: [(&str, Change<'_>); 10] = [
+        ("norms without weights", &|spec| norm(spec, &|of| of.weight = None)),
+        ("norms stored as offsets from one", &|spec| {
+            norm(spec, &|of| of.kind = Norm::Layer { eps: 1e-5, offset: true, bias: None });
+        }),
+        ("layers that are passed several times", &|spec| spec.passes = 2),
+        ("feed-forward layers of other widths", &|spec| {
+            let layer = spec.weights.layers[3].feed_forward.as_mut().map(|of| &mut of.layer);
+            let Some(FeedForwardLayer::Dense(dense)) = layer else { unreachable!("made by hand") };
+            dense.up.weight.shape[0] /= 2;
+        }),
         ("ALiBi", &|spec| attention(spec, &|of| of.alibi = Some(8.0))),
         ("a limit of queries, keys and values", &|spec| attention(spec, &|of| of.qkv_limit = Some(8.0))),
         ("queries, keys and values in one matrix by heads", &|spec| attention(spec, &joined)),

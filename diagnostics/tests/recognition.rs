@@ -270,14 +270,14 @@ fn other_architectures_are_named_with_their_kind() {
         ("ernie4_5-moe", "mixture of experts"),
         ("bailingmoe2", "mixture of experts"),
         ("gemma3n", "Gemma"),
-        ("plamo3", "block is built otherwise"),
+        ("plm", "block is built otherwise"),
         ("mamba", "state-space"),
         ("rwkv7", "state-space"),
         ("neo-bert", "an encoder:"),
         ("jina-bert-v2", "an encoder:"),
         ("t5", "encoder-decoder"),
         ("cogvlm", "sees or hears"),
-        ("openelm", "block is built otherwise"),
+        ("bitnet", "block is built otherwise"),
     ];
     let mut table = Table::default();
     for (model_type, class, kind) in CONFIGS {

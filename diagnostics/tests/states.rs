@@ -15,7 +15,7 @@ use model_factory_diagnostics::hardware::profiles::Profile;
 use model_factory_diagnostics::header::Header;
 use model_factory_diagnostics::source::probe;
 use model_factory_diagnostics::spec::{
-    DeltaInput, KeySharing, LayerWeights, Mixer, ModelSpec, Norm, NormWeights, RouterScore, Routing, Weight, inspect,
+    DeltaInput, KeySharing, LayerWeights, Mixer, ModelSpec, RouterScore, Routing, Weight, inspect,
 };
 use model_factory_diagnostics::{Policy, Report, diagnose};
 use serde_json::{Map, Value, json};
@@ -42,10 +42,6 @@ fn kinds(spec: &ModelSpec) -> String {
     spec.weights.layers.iter().map(kind).collect()
 }
 
-fn from_one(norm: &NormWeights) -> bool {
-    matches!(norm.kind, Norm::Rms { offset: true, .. })
-}
-
 #[test]
 fn qwen35_has_delta_nets_and_gated_attention_in_every_format() {
     for format in FORMATS {
@@ -66,16 +62,16 @@ fn qwen35_has_delta_nets_and_gated_attention_in_every_format() {
         assert_eq!((net.dt_bias.shape.as_slice(), net.decay.shape.as_slice()), (&[4][..], &[4][..]));
         assert_eq!(layers[0].mixers().next().unwrap().projected(), 128 + 64 + 2 * 4);
         // The norm of a delta net's output is stored as it is, all others as offsets in safetensors.
-        assert!(!from_one(&net.norm));
+        assert!(!net.norm.is_from_one());
         let norms = layers.iter().flat_map(|layer| layer.list()).filter_map(|weight| match weight {
-            Weight::Norm(norm) if norm.weight.shape == [32] => Some(norm),
+            Weight::Norm(norm) if norm.width == 32 => Some(norm),
             _ => None,
         });
-        assert!(norms.chain(&spec.weights.final_norm).all(|norm| from_one(norm) != gguf), "{format}");
+        assert!(norms.chain(&spec.weights.final_norm).all(|norm| norm.is_from_one() != gguf), "{format}");
         let attention = layers[3].attention().unwrap();
         assert_eq!(attention.q.weight.shape, [2 * 4 * 16, 32]);
         assert_eq!(layers[3].mixers().next().unwrap().projected(), (2 * 4 + 2 * 2) * 16);
-        assert_ne!(from_one(attention.q_norm.as_ref().unwrap()), gguf);
+        assert_ne!(attention.q_norm.as_ref().unwrap().is_from_one(), gguf);
     }
 }
 
@@ -96,7 +92,8 @@ fn lfm2_has_short_convolutions_in_every_format() {
         );
         assert_eq!((conv.conv.channels, conv.conv.kernel, conv.conv.bias.is_some()), (32, 3, false));
         assert!(
-            spec.weights.final_norm.as_ref().unwrap().weight.name.contains("embd_norm") || !format.ends_with(".gguf")
+            spec.weights.final_norm.as_ref().unwrap().weight.as_ref().unwrap().name.contains("embd_norm")
+                || !format.ends_with(".gguf")
         );
     }
 }
@@ -117,8 +114,9 @@ fn granite_4_has_mamba_2_with_experts_or_without() {
         assert_eq!(mamba.input.weight.offset, mamba.gate.weight.offset + mamba.gate.weight.bytes);
         assert_eq!(mamba.step.weight.offset, mamba.input.weight.offset + mamba.input.weight.bytes);
         assert_eq!((mamba.conv.channels, mamba.conv.kernel, mamba.conv.bias.is_some()), (96, 4, true));
+        let norm = mamba.norm.as_ref().unwrap();
         for (vector, length) in
-            [(&mamba.step_bias, 4), (&mamba.decay, 4), (&mamba.skip, 4), (&mamba.norm.as_ref().unwrap().weight, 64)]
+            [(&mamba.step_bias, 4), (&mamba.decay, 4), (&mamba.skip, 4), (norm.weight.as_ref().unwrap(), 64)]
         {
             assert_eq!(vector.shape, [length], "{format}: {}", vector.name);
         }
@@ -138,7 +136,7 @@ fn granite_4_has_mamba_2_with_experts_or_without() {
         assert_eq!((spec.variant.as_str(), kinds(&spec).as_str()), ("Granite 4", "am"));
         assert!(spec.unused_tensors.is_empty() && spec.weights.layers.iter().all(|layer| layer.experts().is_none()));
         let Some(Mixer::Mamba2(mamba)) = spec.weights.layers[1].mixers().next() else { panic!("{format}") };
-        assert_eq!((mamba.groups, mamba.state_dim, &*mamba.norm.as_ref().unwrap().weight.shape), (2, 8, &[64][..]));
+        assert_eq!((mamba.groups, mamba.state_dim, mamba.norm.as_ref().unwrap().width), (2, 8, 64));
     }
 }
 

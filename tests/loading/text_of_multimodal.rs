@@ -76,10 +76,12 @@ fn has_the_bits_of_the_language_model_alone() {
 fn texts_by_another_name_have_the_same_bits() {
     let sections = |keys: &mut Keys, kind: &str, rope: Value| {
         keys.insert("model_type".into(), kind.into());
-        keys["rope_parameters"]
-            .as_object_mut()
-            .expect("an object")
-            .extend(rope.as_object().cloned().expect("an object"));
+        let rope = rope.as_object().cloned().expect("an object");
+        let place = if keys.contains_key("rope_scaling") { "rope_scaling" } else { "rope_parameters" };
+        match keys[place].as_object_mut() {
+            Some(known) => known.extend(rope),
+            None => drop(keys.insert(place.into(), rope.into())),
+        }
     };
     let qwen2 = json!({"type": "mrope", "mrope_section": [2, 3, 3]});
     let qwen3 = json!({"mrope_section": [6, 5, 5], "mrope_interleaved": true});
@@ -108,6 +110,22 @@ fn texts_by_another_name_have_the_same_bits() {
             &json!({}),
             behind,
             "gemma4unified",
+        ),
+        (
+            "hunyuan",
+            ["HunYuanVLForConditionalGeneration", "hunyuan_vl"],
+            "hunyuan_vl_text",
+            &json!({"rope_type": "xdrope", "mrope_section": [2, 2, 2, 2]}),
+            behind,
+            "hunyuan",
+        ),
+        (
+            "llama-3",
+            ["PaddleOCRVLForConditionalGeneration", "paddleocr_vl"],
+            "paddleocr_vl_text",
+            &qwen2,
+            behind,
+            "paddleocr",
         ),
         (
             "exaone-4-32b",

@@ -219,10 +219,10 @@ impl DeviceNorm {
     pub(super) fn new(device: &DeviceWeights, norm: &NormWeights) -> Result<DeviceNorm, Error> {
         let (eps, bias) = match &norm.kind {
             Norm::Rms { eps, .. } => (eps, None),
-            Norm::Layer { eps, bias } => (eps, bias.as_ref()),
+            Norm::Layer { eps, bias, .. } => (eps, bias.as_ref()),
         };
         Ok(DeviceNorm {
-            weight: Vector::new(device, &norm.weight)?,
+            weight: Vector::of(device, norm.weight.as_ref())?,
             bias: Vector::of(device, bias)?,
             eps: *eps as f32,
             layer: bias.is_some(),

@@ -45,10 +45,10 @@ pub use model_factory_dtypes::memory;
 pub use ops::columns::{Columns, field, multiply_columns, multiply_shuffled};
 pub use ops::conv::convolve;
 pub use ops::delta::{CHUNK, DeltaRows, DeltaState, delta_scratch};
-pub use ops::routing::{exp_all, sigmoid, softmax};
+pub use ops::routing::{exp_all, sigmoid, softmax, softplus};
 pub use ops::transposed::multiply_transposed;
 pub use ops::vector::{
-    Floats, add, add_floats, add_scaled, clamped_swiglu, divide_by_rms, gate_sigmoid, geglu, gelu_erf, gelu_tanh,
+    Floats, Gain, add, add_floats, add_scaled, clamped_swiglu, divide_by_rms, gate_sigmoid, geglu, gelu_erf, gelu_tanh,
     l2_norm, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, soft_cap, swiglu, xielu,
 };
 pub use scratch::{Scratch, swap_scratch};

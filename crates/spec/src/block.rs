@@ -91,6 +91,17 @@ impl fmt::Display for Pooling {
     }
 }
 
+/// The order of queries, keys and values in one matrix. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkvOrder {
+    /// All queries, then all keys, then all values.
+    AfterQueries,
+    /// For every head of keys its queries, its key and its value.
+    ByHeads,
+    /// In so many equal groups of heads, each with its queries, its values and its keys.
+    Groups(usize),
+}
+
 /// Which elements of a head are rotated as a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

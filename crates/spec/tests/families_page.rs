@@ -2,10 +2,10 @@
 //! model-factory-spec --test families_page`. Without that it fails where the two differ.
 #![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why
 
-use model_factory_spec::block::{Activation, RopeLayout, RouterScore};
+use model_factory_spec::block::{Activation, QkvOrder, RopeLayout, RouterScore};
 use model_factory_spec::family::{
     Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadNorms, HeadTable, NormKind, Normalized, Parallel,
-    REGISTRY, Role, RopeTable, StateLayers, StateMixer, Window,
+    REGISTRY, Role, RopeTable, StateLayers, StateMixer, TensorName, Window,
 };
 use std::fmt::Write;
 use std::path::Path;
@@ -60,6 +60,10 @@ fn options(family: &Family) -> Vec<String> {
     }
     head(&family.head, &has, &mut said);
     block(&family.block, &has, &mut said);
+    let weightless = |name: &TensorName| name.role == Role::FinalNorm && (name.gguf, name.config) == ("", "");
+    if family.tensors.iter().copied().flatten().any(weightless) {
+        said.push("norms without weights".into());
+    }
     match family.window {
         Window::Unused => {}
         Window::Honoured => said.push("a window in all layers".into()),
@@ -89,6 +93,7 @@ fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
         tied_keys: _,
         encoder,
         embedding_by_root_of_width,
+        embedding_root_flag: _,
         first_position,
         padding,
         token_types,
@@ -110,10 +115,12 @@ fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
 fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
     let &BlockTable {
         norm,
+        plain_final_norm: _,
+        output_norm_eps: _,
         activation: (activation, _),
         other_activations: _,
         parallel,
-        qkv_by_heads,
+        qkv_order,
         first_unnormed,
         factors,
         head_norms,
@@ -122,7 +129,10 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         value_norm,
         gated_attention,
         attention_gate,
+        softplus_gates,
+        sizes_by_layer,
         full_attention,
+        passes,
         shared_layers,
         layer_embedding,
         scores_by_head: _,
@@ -134,6 +144,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         NormKind::Rms => None,
         NormKind::RmsFromOne => Some("norms as offsets from one in safetensors".into()),
         NormKind::Layer => Some("LayerNorm".into()),
+        NormKind::LayerFromOne => Some("LayerNorm, as offsets from one in safetensors".into()),
         NormKind::PlainLayer => Some("LayerNorm without biases".into()),
     });
     let after = has(Role::AttentionOutputNorm) || has(Role::MlpOutputNorm);
@@ -144,7 +155,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
     let words = [
         (has(Role::KvDown), "latent attention (MLA)"),
         (parallel != Parallel::No, "attention and feed-forward in parallel"),
-        (qkv_by_heads, "queries, keys and values by heads in one matrix"),
+        (qkv_order != QkvOrder::AfterQueries, "queries, keys and values by heads in one matrix"),
         (first_unnormed, "no norm before the first attention"),
         (after && has(Role::AttentionNorm), "norms before and after sub-layers"),
         (after && !has(Role::AttentionNorm), "norms only after sub-layers"),
@@ -153,7 +164,10 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         (norms_rotated, "after the rotation"),
         (value_norm, "norms of values"),
         (gated_attention || attention_gate.is_some(), "gates of attention's output"),
+        (softplus_gates, "by softplus"),
+        (sizes_by_layer.is_some(), "heads and widths by layer"),
         (full_attention.is_some(), "other heads in layers without a window"),
+        (passes.is_some(), "layers that are passed several times"),
         (shared_layers.is_some(), "shared keys and values"),
         (layer_embedding.is_some(), "embeddings of layers"),
         (has(Role::LayerScale), "a factor after each layer"),
@@ -198,7 +212,7 @@ fn factor(of: FactorOf) -> Option<&'static str> {
     Some(match of {
         FactorOf::Embedding => "a factor of embeddings",
         FactorOf::Residual | FactorOf::ResidualByRootOfLayers => "a factor of residuals",
-        FactorOf::Scores | FactorOf::ScoresByRoot => "a factor of scores",
+        FactorOf::Scores | FactorOf::ScoresTimes | FactorOf::ScoresByRoot => "a factor of scores",
         FactorOf::ScoreCap => "a cap on scores",
         FactorOf::Logits | FactorOf::LogitDivisor | FactorOf::LogitWidth => "a factor of logits",
         FactorOf::Alibi => "ALiBi",
@@ -219,6 +233,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         window,
         unrotated,
         never,
+        by_layers,
         switch,
         query_scale,
         scores_by_magnitude: _,
@@ -238,6 +253,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         (window.is_some(), "another rotation in layers with a window"),
         (unrotated.is_some(), "layers without rotation"),
         (never, "no rotation"),
+        (by_layers.is_some(), "rotation or ALiBi by the number of layers"),
         (switch.is_some(), "rotation or none by a key"),
         (query_scale.is_some(), "queries scaled by position"),
         (alpha, "a base raised by `alpha`"),

@@ -10,7 +10,7 @@ use crate::plan::KvDtype;
 use crate::report::{Bytes, Check, Remedy, Verdict, roles};
 use crate::spec::{
     Activation, AttentionWeights, FeedForwardLayer, FeedForwardWeights, KeyValueProjections, LayerWeights, ModelSpec,
-    Multipliers, Norm, NormWeights,
+    Multipliers, NormWeights,
 };
 
 /// The compute capabilities of the GPUs that the engine has run on; `docs/cuda.md` says what was measured there.
@@ -84,13 +84,12 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
     let Multipliers { embedding, residual, logits, logit_cap } = spec.multipliers;
     let layers = || spec.weights.layers.iter();
     let attentions = || spec.attentions();
-    let head_dim = spec.head_dim as u64;
-    let whole = |norm: Option<&NormWeights>| norm.is_some_and(|norm| norm.weight.shape[0] != head_dim);
+    let whole = |norm: Option<&NormWeights>| norm.is_some_and(|norm| norm.width != spec.head_dim);
     let of_mixers = layers().filter_map(|layer| layer.mixer.as_ref()).map(|mixer| mixer.norm.as_ref());
     let feed_forwards = || layers().filter_map(|layer| layer.feed_forward.as_ref());
     let in_front = of_mixers.clone().chain(feed_forwards().map(|layer| layer.norm.as_ref()));
-    let of_heads = attentions().flat_map(|attention| [attention.q_norm.as_ref(), attention.k_norm()]);
-    let mut norms = in_front.chain(of_heads).flatten();
+    let of_heads = || attentions().flat_map(|attention| [attention.q_norm.as_ref(), attention.k_norm()]);
+    let norms = || in_front.clone().chain(of_heads()).flatten().chain(&spec.weights.final_norm);
     let mut sizes = attentions().map(|of| (of.heads, of.kv_heads, of.head_dim));
     let first = sizes.next();
     let plain_values =
@@ -98,7 +97,6 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
     let joined = |of: &AttentionWeights| {
         of.kv.own().is_some_and(|own| !matches!(own.projections, KeyValueProjections::Apart { .. }))
     };
-    let from_one = |norm: &NormWeights| matches!(norm.kind, Norm::Rms { offset: true, .. });
     let other_gate = |layer: &FeedForwardWeights| match &layer.layer {
         FeedForwardLayer::Dense(dense) => match dense.activation {
             Activation::SwiGlu { .. } | Activation::GeluTanh => false,
@@ -112,14 +110,20 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         },
         FeedForwardLayer::Experts(_) => false,
     };
+    let narrower = |layer: &FeedForwardWeights| match &layer.layer {
+        FeedForwardLayer::Dense(dense) => dense.up.weight.shape.first() != Some(&(spec.feed_forward as u64)),
+        FeedForwardLayer::Experts(_) => false,
+    };
     let options = [
         ("layers with a state", layers().flat_map(LayerWeights::mixers).any(|mixer| mixer.attention().is_none())),
+        ("layers that are passed several times", spec.passes > 1),
+        ("feed-forward layers of other widths in some layers", feed_forwards().any(narrower)),
         ("layers of one sub-layer", layers().any(|layer| layer.mixer.is_none() || layer.feed_forward.is_none())),
         ("gated attention", attentions().any(|of| of.gated || of.gates > 0)),
         ("norms behind its sub-layers", layers().any(LayerWeights::norms_outputs)),
         ("attention to later positions", attentions().any(|of| !of.causal)),
         ("norms of the residual stream", layers().any(LayerWeights::norms_sums)),
-        ("layers without a norm in front", { of_mixers }.any(|norm| norm.is_none())),
+        ("layers without a norm in front", of_mixers.clone().any(|norm| norm.is_none())),
         ("norms over all heads together", attentions().any(|of| whole(of.q_norm.as_ref()) || whole(of.k_norm()))),
         ("norms of heads after their rotation", attentions().any(|of| of.norms_rotated && of.q_norm.is_some())),
         ("heads of other sizes in some layers", sizes.any(|of| Some(of) != first)),
@@ -128,10 +132,8 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("values that are keys, or normed", !attentions().all(plain_values)),
         ("embeddings of layers", spec.weights.layer_embedding.is_some()),
         ("a factor behind each layer", layers().any(|layer| layer.scale.is_some())),
-        (
-            "norms stored as offsets from one",
-            norms.any(from_one) || spec.weights.final_norm.as_ref().is_some_and(from_one),
-        ),
+        ("norms stored as offsets from one", norms().any(NormWeights::is_from_one)),
+        ("norms without weights", norms().any(|norm| norm.weight.is_none())),
         ("sinks of attention", attentions().any(|of| of.sinks.is_some())),
         ("ALiBi", attentions().any(|of| of.alibi.is_some())),
         ("a limit of queries, keys and values", attentions().any(|of| of.qkv_limit.is_some())),

@@ -323,7 +323,7 @@ fn layer_bytes(spec: &ModelSpec) -> Vec<LayerBytes> {
     let input = weights.input.iter().flat_map(|input| input.list()).flat_map(Weight::tensors);
     let embedding = std::iter::once(&weights.embedding.weight).chain(input);
     let embedding = part("embedding".into(), &mut embedding.chain(spec.rope_tensors()));
-    let layers = weights.layers.iter().enumerate();
+    let layers = weights.layers.iter().enumerate().take(spec.layers() / spec.passes);
     let layers = layers.map(|(index, layer)| part(format!("layer {index}"), &mut layer.tensors()));
     let matrix = spec.own_head().map(|head| &head.weight);
     let of_head = weights.head.iter().flat_map(|head| head.bias.iter().chain(head.scales()));

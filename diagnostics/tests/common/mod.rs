@@ -124,7 +124,8 @@ fn linear(name: String, dtype: DType, outputs: u64, inputs: u64) -> LinearWeight
 fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
     let &Geometry { hidden, feed_forward, heads, kv_heads, head_dim, vocab, .. } = geometry;
     let norm = |name: String| NormWeights {
-        weight: tensor(name, dtypes.vector, &[hidden]),
+        weight: Some(tensor(name, dtypes.vector, &[hidden])),
+        width: hidden as usize,
         kind: Norm::Rms { eps: 1e-5, offset: false },
     };
     let (query, kv) = (heads * head_dim, kv_heads * head_dim);
@@ -157,6 +158,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             sinks: None,
             window: None,
             gates: 0,
+            softplus_gates: false,
             gate: None,
             o: matrix("self_attn.o_proj", hidden, query),
         };
@@ -197,6 +199,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
     let place = TemplatePlace { file: "chat_template.jinja".into(), key: None };
     let template = ChatTemplateSource { text: "{{ messages }}".into(), place };
     let mut spec = ModelSpec {
+        passes: 1,
         predictor: None,
         family: "llama",
         variant: geometry.variant.into(),

@@ -13,6 +13,7 @@ mod dense;
 mod edit;
 mod experts;
 mod folders;
+mod gates;
 mod gemma4;
 mod gguf;
 mod latent;
@@ -58,6 +59,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         folders::cases(&mut table);
         options::cases(&mut table);
         dense::cases(&mut table);
+        gates::cases(&mut table);
         latent::cases(&mut table);
         experts::cases(&mut table);
         states::cases(&mut table);

@@ -4,7 +4,7 @@ use super::super::product::{DeviceNorm, OperandForm, RowSource, Rows, Vector};
 use super::products::{Bench, buffer, bytes_of};
 use super::testing::Random;
 use model_factory_dtypes::DType;
-use model_factory_kernels::{Floats, Isa, gelu_tanh, layer_norm, rms_norm, swiglu};
+use model_factory_kernels::{Floats, Gain, Isa, gelu_tanh, layer_norm, rms_norm, swiglu};
 
 /// The prepared bytes, and the steps of the rows.
 fn prepared(bench: &Bench, rows: Rows<'_>, form: OperandForm, width: usize) -> (Vec<u8>, Vec<u8>) {
@@ -55,9 +55,9 @@ fn norms_and_activations_are_the_processors() {
                 match source {
                     RowSource::Plain => {}
                     RowSource::Normed(norm) if norm.layer => {
-                        layer_norm(isa, own, weight, Some(bias), 1e-5, &mut expected)
+                        layer_norm(isa, own, Gain::Stored(weight), Some(bias), 1e-5, &mut expected)
                     }
-                    RowSource::Normed(_) => rms_norm(isa, own, weight, false, 1e-5, &mut expected),
+                    RowSource::Normed(_) => rms_norm(isa, own, Gain::Stored(weight), 1e-5, &mut expected),
                     RowSource::SwiGlu { .. } => swiglu(isa, gate, own, &mut expected),
                     RowSource::Gelu => gelu_tanh(isa, &mut expected),
                 }

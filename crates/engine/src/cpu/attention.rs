@@ -157,7 +157,10 @@ impl CpuDevice {
             self.each_row(mixed, heads.width(), |row, mixed| {
                 scratch::with_scratch(heads.gates, |gates| {
                     gates.copy_from_slice(&qkv[(row + 1) * heads.qkv_width() - heads.gates..][..heads.gates]);
-                    kernels::sigmoid(self.isa, gates);
+                    match attention.softplus_gates {
+                        true => kernels::softplus(self.isa, gates),
+                        false => kernels::sigmoid(self.isa, gates),
+                    }
                     let gated = mixed.chunks_exact_mut(each).zip(&*gates);
                     gated.for_each(|(mixed, gate)| mixed.iter_mut().for_each(|x| *x *= *gate));
                     Ok(())

@@ -100,10 +100,15 @@ impl CpuDevice {
             }
             Ok(())
         };
-        let by_heads = own.is_some_and(|own| matches!(own.projections, KeyValueProjections::ByHeads));
+        // The groups of heads whose queries, keys and values are next to each other, and whether values come first.
+        let groups = own.and_then(|own| match own.projections {
+            KeyValueProjections::ByHeads => Some((heads.kv, false)),
+            KeyValueProjections::Groups(count) => Some((count, true)),
+            _ => None,
+        });
         self.each_row(qkv, width, |row, qkv| {
-            if by_heads {
-                part_heads(qkv, heads)?;
+            if let Some(groups) = groups {
+                part_heads(qkv, heads, groups)?;
             }
             if let Some(limit) = attention.qkv_limit {
                 qkv.iter_mut().for_each(|x| *x = x.clamp(-limit, limit));
@@ -159,18 +164,25 @@ fn part_gates(row: &mut [f32], dim: usize) -> memory::Result<()> {
     })
 }
 
-/// For every head of keys its queries, its key and its value -> all queries, all keys, all values.
-fn part_heads(row: &mut [f32], Heads { queries, kv, dim, .. }: Heads) -> memory::Result<()> {
+/// For each of `count` groups of heads its queries, its keys and its values, or values before keys -> all queries, all keys, all
+/// values.
+fn part_heads(
+    row: &mut [f32],
+    Heads { queries, kv, dim, .. }: Heads,
+    (count, values_first): (usize, bool),
+) -> memory::Result<()> {
     scratch::with_scratch(row.len(), |groups| {
         groups.copy_from_slice(row);
-        let width = queries / kv * dim;
-        let (q, others) = row.split_at_mut(kv * width);
+        let (width, each) = (queries / count * dim, kv / count * dim);
+        let (q, others) = row.split_at_mut(queries * dim);
         let (k, v) = others.split_at_mut(kv * dim);
-        let heads = k.chunks_exact_mut(dim).zip(v.chunks_exact_mut(dim));
-        for ((q, (k, v)), group) in q.chunks_exact_mut(width).zip(heads).zip(groups.chunks_exact(width + 2 * dim)) {
-            q.copy_from_slice(&group[..width]);
-            k.copy_from_slice(&group[width..][..dim]);
-            v.copy_from_slice(&group[width + dim..]);
+        let heads = k.chunks_exact_mut(each).zip(v.chunks_exact_mut(each));
+        for ((q, (k, v)), group) in q.chunks_exact_mut(width).zip(heads).zip(groups.chunks_exact(width + 2 * each)) {
+            let (of_q, others) = group.split_at(width);
+            q.copy_from_slice(of_q);
+            let (first, second) = if values_first { (v, k) } else { (k, v) };
+            first.copy_from_slice(&others[..each]);
+            second.copy_from_slice(&others[each..]);
         }
         Ok(())
     })

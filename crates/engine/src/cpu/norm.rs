@@ -2,7 +2,7 @@
 
 use super::scratch;
 use crate::decoder::floats;
-use crate::kernels::{self, Isa};
+use crate::kernels::{self, Gain, Isa};
 use crate::memory;
 use crate::weights::{WeightView, Weights};
 use model_factory_spec::spec::{Norm, NormWeights};
@@ -10,7 +10,7 @@ use model_factory_spec::spec::{Norm, NormWeights};
 /// A norm over rows of `width` elements.
 #[derive(Clone, Debug)]
 pub struct NormVectors {
-    weight: WeightView,
+    weight: Option<WeightView>,
     kind: Norm<WeightView>,
     /// Elements of a row.
     pub(super) width: usize,
@@ -20,14 +20,14 @@ impl NormVectors {
     /// The norm of `weights`.
     pub fn new(weights: &Weights, norm: &NormWeights) -> NormVectors {
         NormVectors {
-            weight: weights.view(&norm.weight),
+            weight: norm.weight.as_ref().map(|weight| weights.view(weight)),
             kind: match &norm.kind {
                 &Norm::Rms { eps, offset } => Norm::Rms { eps, offset },
-                Norm::Layer { eps, bias } => {
-                    Norm::Layer { eps: *eps, bias: bias.as_ref().map(|bias| weights.view(bias)) }
+                &Norm::Layer { eps, offset, ref bias } => {
+                    Norm::Layer { eps, offset, bias: bias.as_ref().map(|bias| weights.view(bias)) }
                 }
             },
-            width: norm.weight.shape[0] as usize,
+            width: norm.width,
         }
     }
 
@@ -48,12 +48,16 @@ impl NormVectors {
     /// `out` = the norm of `x`, a part that is normed by itself, by the weights from element `first` on.
     fn apply_part(&self, isa: Isa, first: usize, x: &[f32], out: &mut [f32]) {
         let part = first..first + x.len();
-        let weight = floats(&self.weight, part.clone());
+        let gain = |offset: bool| match &self.weight {
+            None => Gain::One,
+            Some(weight) if offset => Gain::FromOne(floats(weight, part.clone())),
+            Some(weight) => Gain::Stored(floats(weight, part.clone())),
+        };
         match &self.kind {
-            Norm::Rms { eps, offset } => kernels::rms_norm(isa, x, weight, *offset, *eps as f32, out),
-            Norm::Layer { eps, bias } => {
-                let bias = bias.as_ref().map(|bias| floats(bias, part));
-                kernels::layer_norm(isa, x, weight, bias, *eps as f32, out);
+            Norm::Rms { eps, offset } => kernels::rms_norm(isa, x, gain(*offset), *eps as f32, out),
+            Norm::Layer { eps, offset, bias } => {
+                let bias = bias.as_ref().map(|bias| floats(bias, part.clone()));
+                kernels::layer_norm(isa, x, gain(*offset), bias, *eps as f32, out);
             }
         }
     }

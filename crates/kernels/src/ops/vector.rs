@@ -16,6 +16,23 @@ pub struct Floats<'a> {
     bytes: &'a [u8],
 }
 
+/// What the elements of a norm are multiplied by.
+#[derive(Clone, Copy, Debug)]
+pub enum Gain<'a> {
+    /// One.
+    One,
+    /// These.
+    Stored(Floats<'a>),
+    /// One more than these.
+    FromOne(Floats<'a>),
+}
+
+impl Gain<'_> {
+    fn fits(self, len: usize) -> bool {
+        matches!(self, Gain::Stored(weight) | Gain::FromOne(weight) if weight.len() == len) || matches!(self, Gain::One)
+    }
+}
+
 impl<'a> Floats<'a> {
     /// The floats in `bytes`; `None` unless `dtype` is F32, F16, BF16 or F8_E8M0 and the bytes are whole elements.
     pub fn new(dtype: DType, bytes: &'a [u8]) -> Option<Floats<'a>> {
@@ -132,18 +149,23 @@ fn gelu(x: f32) -> f32 {
     x / (1.0 + exp::<false>(OUTER * (x + 0.044715 * x * x * x)))
 }
 
+/// `out` = the elements that `normed` gives, times their gain.
+#[inline(always)]
+fn gained(gain: Gain<'_>, out: &mut [f32], normed: impl Fn(usize) -> f32) {
+    match gain {
+        Gain::One => out.iter_mut().enumerate().for_each(|(i, out)| *out = normed(i)),
+        Gain::Stored(weight) => for_each_float(weight, |i, weight| out[i] = normed(i) * weight),
+        Gain::FromOne(weight) => for_each_float(weight, |i, weight| out[i] = normed(i) * (1.0 + weight)),
+    }
+}
+
 compiled_for! {
-    /// `out = x / sqrt(mean(x^2) + eps) * weight`, or times `1 + weight` where that is stored as an `offset` from one; the mean in
-    /// f64. Panics unless all have one length, at least 1.
-    pub fn rms_norm(isa: Isa, x: &[f32], weight: Floats<'_>, offset: bool, eps: f32, out: &mut [f32]) {
-        assert!(!x.is_empty() && weight.len() == x.len() && out.len() == x.len(), "lengths of a norm");
+    /// `out = x / sqrt(mean(x^2) + eps) * gain`; the mean in f64. Panics unless all have one length, at least 1.
+    pub fn rms_norm(isa: Isa, x: &[f32], gain: Gain<'_>, eps: f32, out: &mut [f32]) {
+        assert!(!x.is_empty() && gain.fits(x.len()) && out.len() == x.len(), "lengths of a norm");
         let mean = sum_in_lanes(x, |x| f64::from(x) * f64::from(x)) / x.len() as f64;
         let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
-        if offset {
-            for_each_float(weight, |i, weight| out[i] = x[i] * factor * (1.0 + weight));
-        } else {
-            for_each_float(weight, |i, weight| out[i] = x[i] * factor * weight);
-        }
+        gained(gain, out, |i| x[i] * factor);
     }
 
     /// `out = scale * x / sqrt(sum(x^2) + eps)`; the sum in f64. Panics unless both have one length.
@@ -162,16 +184,16 @@ compiled_for! {
         x.iter_mut().for_each(|x| *x *= factor);
     }
 
-    /// `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight`, and `+ bias` where there is one; mean and variance in f64.
+    /// `out = (x - mean(x)) / sqrt(variance(x) + eps) * gain`, and `+ bias` where there is one; mean and variance in f64.
     /// Panics unless all have one length, at least 1.
-    pub fn layer_norm(isa: Isa, x: &[f32], weight: Floats<'_>, bias: Option<Floats<'_>>, eps: f32, out: &mut [f32]) {
-        let lengths = [weight.len(), bias.map_or(x.len(), |bias| bias.len()), out.len()];
-        assert!(!x.is_empty() && lengths.iter().all(|len| *len == x.len()), "lengths of a norm");
+    pub fn layer_norm(isa: Isa, x: &[f32], gain: Gain<'_>, bias: Option<Floats<'_>>, eps: f32, out: &mut [f32]) {
+        let lengths = [bias.map_or(x.len(), |bias| bias.len()), out.len()];
+        assert!(!x.is_empty() && gain.fits(x.len()) && lengths == [x.len(); 2], "lengths of a norm");
         let n = x.len() as f64;
         let mean = sum_in_lanes(x, f64::from) / n;
         let variance = sum_in_lanes(x, |x| (f64::from(x) - mean) * (f64::from(x) - mean)) / n;
         let (mean, factor) = (mean as f32, (1.0 / (variance + f64::from(eps)).sqrt()) as f32);
-        for_each_float(weight, |i, weight| out[i] = (x[i] - mean) * factor * weight);
+        gained(gain, out, |i| (x[i] - mean) * factor);
         if let Some(bias) = bias {
             for_each_float(bias, |i, bias| out[i] += bias);
         }
@@ -337,15 +359,18 @@ mod tests {
                 let mean = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>() / len as f64;
                 for isa in each_isa() {
                     let mut out = vec![f32::NAN; len];
-                    rms_norm(isa, &x, weight, false, 1e-5, &mut out);
+                    rms_norm(isa, &x, Gain::Stored(weight), 1e-5, &mut out);
                     let mut from_one = out.clone();
-                    rms_norm(isa, &x, weight, true, 1e-5, &mut from_one);
+                    rms_norm(isa, &x, Gain::FromOne(weight), 1e-5, &mut from_one);
+                    let mut plain = out.clone();
+                    rms_norm(isa, &x, Gain::One, 1e-5, &mut plain);
                     let mut sum = x.clone();
                     add_floats(isa, &mut sum, weight);
                     for i in 0..len {
                         let normed = f64::from(x[i]) / (mean + f64::from(1e-5f32)).sqrt();
                         // There are three roundings: of the factor and of two products; and the sum with one.
-                        for (out, factor) in [(out[i], f64::from(wide[i])), (from_one[i], f64::from(1.0 + wide[i]))] {
+                        let factors = [f64::from(wide[i]), f64::from(1.0 + wide[i]), 1.0];
+                        for (out, factor) in [out[i], from_one[i], plain[i]].into_iter().zip(factors) {
                             let truth = normed * factor;
                             let error = (f64::from(out) - truth).abs();
                             assert!(error <= 2e-7 * truth.abs(), "{isa} {dtype} {len} {i}");
@@ -431,7 +456,7 @@ mod tests {
                 let variance = x.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / len as f64;
                 for isa in each_isa() {
                     let mut out = vec![f32::NAN; len];
-                    layer_norm(isa, &x, weight, Some(bias), 1e-5, &mut out);
+                    layer_norm(isa, &x, Gain::Stored(weight), Some(bias), 1e-5, &mut out);
                     for i in 0..len {
                         let factor = 1.0 / (variance + f64::from(1e-5f32)).sqrt();
                         let scaled = (f64::from(x[i]) - mean) * factor * f64::from(widened[0][i]);

@@ -48,7 +48,7 @@ pub(super) const FAMILY: Family = Family {
         norm: NormKind::Layer,
         activation: (Activation::GeluTanh, &["gelu"]),
         factors: &[ALIBI],
-        qkv_by_heads: true,
+        qkv_order: QkvOrder::ByHeads,
         ..BLOCK
     },
     head: HeadTable { tied: (true, CONFIG), ..HEAD },

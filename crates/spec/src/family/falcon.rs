@@ -59,7 +59,7 @@ pub(super) const FAMILY: Family = Family {
         // llama.cpp computes it by the tanh formula.
         activation: (Activation::Gelu, &["gelu"]),
         parallel: Parallel::Yes,
-        qkv_by_heads: true,
+        qkv_order: QkvOrder::ByHeads,
         ..BLOCK
     },
     head: HeadTable { tied: (true, CONFIG), ..HEAD },

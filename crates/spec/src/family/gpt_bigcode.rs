@@ -7,7 +7,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["starcoder"],
     model_types: &[("gpt_bigcode", &["GPTBigCodeForCausalLM"])],
     files: FileTable { multi_query: Some(("multi_query", "")), transposed: false, ..gpt2::FAMILY.files },
-    block: BlockTable { qkv_by_heads: true, ..gpt2::FAMILY.block },
+    block: BlockTable { qkv_order: QkvOrder::ByHeads, ..gpt2::FAMILY.block },
     name: "StarCoder",
     ..gpt2::FAMILY
 };

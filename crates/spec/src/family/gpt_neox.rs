@@ -42,7 +42,7 @@ pub(super) const FAMILY: Family = Family {
         activation: (Activation::Gelu, &["gelu"]),
         other_activations: &[(Activation::GeluTanh, &["gelu_fast", "gelu_new", "gelu_pytorch_tanh"])],
         parallel: Parallel::UnlessFlag(Key { gguf: ".use_parallel_residual", config: "use_parallel_residual" }),
-        qkv_by_heads: true,
+        qkv_order: QkvOrder::ByHeads,
         ..BLOCK
     },
     rope: RopeTable { rotary_part: Some((0.25, CONFIG)), ..ROPE },

@@ -3,7 +3,7 @@
 use super::*;
 
 #[rustfmt::skip]
-const TENSORS: &[TensorName] = &[
+pub(super) const TENSORS: &[TensorName] = &[
     TensorName { role: Role::Embedding,     gguf: "", config: "transformer.wte" },
     TensorName { role: Role::Head,          gguf: "", config: "lm_head" },
     TensorName { role: Role::Q,             gguf: "", config: "transformer.h.{}.attn.q_proj" },

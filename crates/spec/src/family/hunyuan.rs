@@ -1,4 +1,4 @@
-//! Hunyuan, dense: Llama's block with norms of heads after the rotation, whose base `alpha` raises.
+//! Hunyuan, dense, and the text of HunyuanOCR: Llama's block with norms of heads after the rotation, whose base `alpha` raises.
 
 use super::*;
 
@@ -11,8 +11,9 @@ const CONFIG: &str = "the default of transformers' config of this family";
 
 pub(super) const FAMILY: Family = Family {
     id: "hunyuan",
-    gguf_architectures: &["hunyuan-dense"],
-    model_types: &[("hunyuan_v1_dense", &["HunYuanDenseV1ForCausalLM"])],
+    gguf_architectures: &["hunyuan-dense", "hunyuan_vl"],
+    model_types: &[("hunyuan_v1_dense", &["HunYuanDenseV1ForCausalLM"]), ("hunyuan_vl_text", &[])],
+    wrappers: &[("HunYuanVLForConditionalGeneration", "hunyuan_vl")],
     // transformers reads neither, and computes what the second says.
     files: FileTable {
         refused: &[
@@ -24,7 +25,7 @@ pub(super) const FAMILY: Family = Family {
     tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS],
     biases: &[ATTENTION_BIAS],
     block: BlockTable { norms_rotated: true, ..BLOCK },
-    rope: RopeTable { theta: Some((10_000.0, CONFIG)), alpha: true, ..ROPE },
+    rope: RopeTable { theta: Some((10_000.0, CONFIG)), alpha: true, aliases: &[("xdrope", "dynamic")], ..ROPE },
     head: HeadTable { tied: (false, CONFIG), ..HEAD },
     name: "Hunyuan",
     ..LLAMA_LIKE

@@ -12,7 +12,7 @@ pub use parts::{
 pub use role::Role;
 
 // Names that the tables use; each table imports all of this module.
-use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
+use crate::block::{Activation, DenseActivation, KeySharing, Pooling, QkvOrder, RopeLayout, RouterScore};
 use experts::*;
 use parts::Evidence::*;
 use parts::PATTERN;
@@ -111,6 +111,22 @@ families! {
     gemma4_unified,
     lfm3,
     hyperclovax,
+    olmo,
+    nemotron,
+    maincoder,
+    plamo3,
+    granite_swa,
+    paddleocr,
+    codegen,
+    openelm,
+    deci,
+    afmoe,
+    laguna,
+    muse_glimmer,
+    spark,
+    nanbeige,
+    baichuan,
+    jais2,
 }
 
 /// One family of models: how its files name things, and the options of its block.
@@ -181,16 +197,20 @@ pub struct FileTable {
 /// The options of the block.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockTable {
-    /// The kind of the norms. The names of the tensors say which norms a block has.
+    /// The kind of the norms. The names of the tensors say which norms a block has; one with an empty name has no weight.
     pub norm: NormKind,
+    /// Whether the weight of the last norm is stored as it is, where those of others are offsets from one.
+    pub plain_final_norm: bool,
+    /// The key of the epsilon of norms behind sub-layers, where it is another, and its default, with its source.
+    pub output_norm_eps: Option<(Key, f64, &'static str)>,
     /// The activation and its name in `config.json`.
     pub activation: (Activation, &'static [&'static str]),
     /// Further activations and their names in `config.json`.
     pub other_activations: &'static [(Activation, &'static [&'static str])],
     /// Whether the feed-forward layer reads what attention reads: by the same norm, or by its own where the table names one.
     pub parallel: Parallel,
-    /// Whether [`Role::Qkv`] has for every head of keys its queries, its key and its value, not first all queries.
-    pub qkv_by_heads: bool,
+    /// The order of the rows of [`Role::Qkv`].
+    pub qkv_order: QkvOrder,
     /// Whether the first layer's attention reads the residual stream without a norm.
     pub first_unnormed: bool,
     /// Factors and caps.
@@ -208,8 +228,15 @@ pub struct BlockTable {
     pub gated_attention: bool,
     /// What each gate of the output is for, where a projection of its own computes them.
     pub attention_gate: Option<GateWidth>,
+    /// Whether these gates are softpluses, not sigmoids.
+    pub softplus_gates: bool,
+    /// Whether heads and widths may differ from layer to layer, by GGUF's lists and this list of heads of `config.json`. A
+    /// layer with none of either has no such sub-layer.
+    pub sizes_by_layer: Option<&'static str>,
     /// Sizes of attention in layers without a window, where they differ from those of layers with one.
     pub full_attention: Option<FullAttention>,
+    /// The keys of the number of passes over all layers, and of a flag without which the last norm is there between them too.
+    pub passes: Option<(Key, Key)>,
     /// How many of the last layers reuse the keys and values of earlier ones, and the flag of `config.json` under which
     /// their feed-forward layers are twice as wide. GGUF stores a width for each layer.
     pub shared_layers: Option<(Key, &'static str)>,
@@ -246,6 +273,8 @@ pub struct RopeTable {
     pub unrotated: Option<Unrotated>,
     /// Whether no layer of any model rotates.
     pub never: bool,
+    /// The numbers of layers of models that rotate and of those that have ALiBi in its place, where that alone tells them apart.
+    pub by_layers: Option<(usize, usize)>,
     /// The key that says whether any layer rotates, where models differ: a flag in GGUF files, true if absent, and a
     /// text in `config.json`. `rope` means that layers rotate; `nope`, null or absent means that they do not.
     pub switch: Option<Key>,
@@ -289,6 +318,8 @@ pub struct HeadTable {
     pub encoder: bool,
     /// Whether the embedding's rows are multiplied by the square root of the width.
     pub embedding_by_root_of_width: bool,
+    /// The flag of `config.json` under which they are, false if absent; `None` where they always are, as in GGUF.
+    pub embedding_root_flag: Option<&'static str>,
     /// Rows of position embeddings before that of the first token, which the context's key does not count.
     pub first_position: usize,
     /// The key of the padding token in `config.json`, with its default and its source: rows of positions begin after
@@ -337,6 +368,8 @@ pub enum NormKind {
     RmsFromOne,
     /// Mean and variance, with a weight and a bias.
     Layer,
+    /// The same. In safetensors the weight is stored as its offset from one, in GGUF it is not.
+    LayerFromOne,
     /// Mean and variance, with a weight and no bias.
     PlainLayer,
 }
@@ -401,10 +434,12 @@ pub const LLAMA_LIKE: Family = Family {
     window: Window::Unused,
     block: BlockTable {
         norm: NormKind::Rms,
+        plain_final_norm: false,
+        output_norm_eps: None,
         activation: (Activation::SwiGlu { gate: () }, &["silu", "swish"]),
         other_activations: &[],
         parallel: Parallel::No,
-        qkv_by_heads: false,
+        qkv_order: QkvOrder::AfterQueries,
         first_unnormed: false,
         factors: &[],
         head_norms: HeadNorms::OfHead,
@@ -413,7 +448,10 @@ pub const LLAMA_LIKE: Family = Family {
         value_norm: false,
         gated_attention: false,
         attention_gate: None,
+        softplus_gates: false,
+        sizes_by_layer: None,
         full_attention: None,
+        passes: None,
         shared_layers: None,
         layer_embedding: None,
         scores_by_head: false,
@@ -431,6 +469,7 @@ pub const LLAMA_LIKE: Family = Family {
         window: None,
         unrotated: None,
         never: false,
+        by_layers: None,
         switch: None,
         query_scale: None,
         scores_by_magnitude: false,
@@ -449,6 +488,7 @@ pub const LLAMA_LIKE: Family = Family {
         tied_keys: &["tie_word_embeddings"],
         encoder: false,
         embedding_by_root_of_width: false,
+        embedding_root_flag: None,
         first_position: 0,
         padding: None,
         token_types: None,
@@ -496,6 +536,16 @@ const EMBEDDING_TO_VALUES: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(5).0;
 
 /// All tensor names but that of the norm before the feed-forward layer.
 const WITHOUT_MLP_NORM: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(11).0;
+
+/// All tensor names but those of norms.
+const WITHOUT_NORMS: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(9).0;
+
+/// Norms without weights, in both formats.
+const NORMS_WITHOUT_WEIGHTS: &[TensorName] = &[
+    TensorName { role: Role::FinalNorm, gguf: "", config: "" },
+    TensorName { role: Role::AttentionNorm, gguf: "", config: "" },
+    TensorName { role: Role::MlpNorm, gguf: "", config: "" },
+];
 
 /// All tensor names but those of the norms before sub-layers.
 const WITHOUT_INPUT_NORMS: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(10).0;

@@ -29,6 +29,8 @@ pub enum Window {
 pub struct WindowPattern {
     /// Every how many layers one has no window, where no key says it; 0 where all have one.
     pub full_every: usize,
+    /// Whether layers have one in `config.json` only where `layer_types` says so.
+    pub config_listed_only: bool,
     /// The key of `config.json` for that number, in addition to `layer_types`; empty where transformers reads none.
     pub config_key: &'static str,
     /// The default window in `config.json`.
@@ -48,6 +50,7 @@ pub struct WindowPattern {
 /// A table to start from: every other layer has a window, if a file says which.
 pub(super) const PATTERN: WindowPattern = WindowPattern {
     full_every: 2,
+    config_listed_only: false,
     config_key: "",
     config_default: 4096,
     gguf_default: 0,
@@ -73,6 +76,9 @@ pub enum Unrotated {
     /// The layers that the `list` of `config.json` has as 0, in place of 1; without the list one of every so many, by the key
     /// `interval` of `config.json`, or by the default, with its source.
     Listed { list: &'static str, interval: &'static str, default_interval: (usize, &'static str) },
+    /// The layers whose base in this `list` of `config.json` is 0 or false in this list of `gguf`, which may be empty. Without the
+    /// list all layers rotate, or if `windowed` those with a window.
+    Bases { list: &'static str, gguf: &'static str, windowed: bool },
     /// Layers without a window; where no layer has one, all layers, or `unless_all` none.
     WithoutWindow { unless_all: bool },
 }
@@ -95,6 +101,8 @@ pub enum GateWidth {
     Head,
     /// One element.
     Element,
+    /// What this key of `config.json` says: `per-head` or true, or `per-element`; in GGUF what the tensor is wide enough for.
+    Keyed(&'static str),
 }
 
 /// Whether attention and feed-forward layer read the same normalized input.
@@ -322,6 +330,8 @@ pub enum FactorOf {
     ResidualByRootOfLayers,
     /// The factor of products of queries and keys.
     Scores,
+    /// A further factor of products of queries and keys.
+    ScoresTimes,
     /// Products of queries and keys are divided by its square root.
     ScoresByRoot,
     /// The cap of scores: `cap * tanh(score / cap)`.

@@ -242,7 +242,7 @@ impl Tensors<'_> {
         let choice_bias = if has_bias { Some(self.whole_name(Role::ChoiceBias, at)?) } else { None };
         let router_norm = self.whole_name_if_named(Role::RouterNorm, at)?.map(|weight| {
             let kind = Norm::Rms { eps: self.options.norm_eps, offset: false };
-            NormWeights { weight, kind }
+            NormWeights { width: self.sizes.hidden, weight: Some(weight), kind }
         });
         let expert_scales = self.whole_name_if_named(Role::ExpertScales, at)?;
         let activation = self.options.factors.activation;

@@ -85,7 +85,9 @@ impl Reader<'_> {
         if family.block.scores_by_head {
             *score_scale = 1.0 / sizes.head_dim as f32;
         }
-        if family.head.embedding_by_root_of_width {
+        let rooted = family.head.embedding_root_flag.filter(|_| !self.is_gguf());
+        let rooted = rooted.map_or(Ok(Some(true)), |flag| self.flag(flag))?.unwrap_or(false);
+        if family.head.embedding_by_root_of_width && rooted {
             multipliers.embedding = (sizes.hidden as f64).sqrt() as f32;
         }
         let wide = family.block.gguf_score_scale.iter().find(|(layers, _)| self.is_gguf() && *layers == sizes.layers);
@@ -97,6 +99,9 @@ impl Reader<'_> {
             ));
         }
         for factor in family.block.factors {
+            if factor.of == FactorOf::Alibi && self.alibi(sizes.layers)?.is_none() {
+                continue;
+            }
             let Some(value) = self.factor(factor)? else { continue };
             match factor.of {
                 FactorOf::Embedding => multipliers.embedding = value as f32,
@@ -105,6 +110,7 @@ impl Reader<'_> {
                     multipliers.residual = (value / (sizes.layers as f64).sqrt()) as f32
                 }
                 FactorOf::Scores => *score_scale = value as f32,
+                FactorOf::ScoresTimes => *score_scale *= value as f32,
                 FactorOf::ScoresByRoot => *score_scale = by_root(value),
                 FactorOf::ScoreCap => *score_cap = Some(value as f32),
                 FactorOf::Logits => multipliers.logits = value as f32,
@@ -123,7 +129,7 @@ impl Reader<'_> {
                 }
             }
         }
-        match self.alibi().filter(|_| factors.alibi.is_none()) {
+        match self.alibi(sizes.layers)?.filter(|_| factors.alibi.is_none()) {
             Some(Factor { key, .. }) => {
                 Err(self.feature("positions without ALiBi", &self.key(*key), "a positive number"))
             }
@@ -131,9 +137,18 @@ impl Reader<'_> {
         }
     }
 
-    /// The factor of the table that says how scores depend on distances, where they do.
-    pub(super) fn alibi(&self) -> Option<&'static Factor> {
-        self.family.block.factors.iter().find(|factor| factor.of == FactorOf::Alibi)
+    /// The factor of the table that says how scores depend on distances, where they do in a model of so many `layers`.
+    pub(super) fn alibi(&self, layers: usize) -> Result<Option<&'static Factor>> {
+        match self.family.rope.by_layers {
+            Some((rotating, _)) if layers == rotating => return Ok(None),
+            Some((rotating, sloped)) if layers != sloped => {
+                let key = self.key(self.family.files.keys.layers);
+                let expected = format!("{rotating}, which rotate, or {sloped}, which have ALiBi");
+                return Err(self.feature(&format!("a model of {layers} layers"), &key, &expected));
+            }
+            _ => {}
+        }
+        Ok(self.family.block.factors.iter().find(|factor| factor.of == FactorOf::Alibi))
     }
 
     /// A number of the table; `None` where it is absent and that changes nothing. 0 in GGUF counts as absent, as in llama.cpp.

@@ -76,14 +76,16 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let tied = has_head && reader.tied()?;
     let routing = reader.routing(&sizes, factors.experts)?;
     let with_experts = reader.layers_with_experts(sizes.layers)?;
-    let options = Options { norm_eps: reader.norm_eps()?, factors, layers };
+    let (norm_eps, output_norm_eps) = (reader.norm_eps()?, reader.output_norm_eps()?);
+    let options = Options { norm_eps, output_norm_eps, factors, layers };
 
     let mut tensors = Tensors::new(&reader, matrices.as_ref().unwrap_or(&header.tensors), sizes, options, &recognised);
     let embedding = tensors.matrix(Role::Embedding, None)?;
     let layers = (0..sizes.layers).map(|layer| tensors.layer(layer, routing.filter(|_| with_experts(layer))));
-    let layers = layers.collect::<Result<_>>()?;
+    let layers = layers.collect::<Result<Vec<_>>>()?;
     let (head, tied_embeddings) = if has_head { tensors.head(&embedding, tied)? } else { (None, false) };
     let final_norm = tensors.norm_if_named(Role::FinalNorm, None)?;
+    let (layers, passes) = tensors.passes(layers, final_norm.as_ref())?;
     let classifier = tensors.classifier(labels)?.map(Box::new);
     let input = tensors.input()?;
     let layer_embedding = tensors.layer_embedding()?;
@@ -120,6 +122,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
         multipliers,
         tied_embeddings,
         weights,
+        passes,
         predictor: None,
         tokenizer,
         sampling,

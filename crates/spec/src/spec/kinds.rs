@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::family::{FullAttention, Key};
 use crate::header::Fields;
 use crate::header::config::Section;
+use serde_json::Value;
 
 /// Values of a layer's keys in `config.json`, where they differ from the model's.
 const LAYER_CONFIG: &str = "per_layer_config";
@@ -50,7 +51,11 @@ pub(super) struct Kinds {
     pub(super) with_window: Which,
     windowed: HeadSizes,
     full: HeadSizes,
-    /// Widths of feed-forward layers, where a file lists them.
+    /// Heads of layers, where a file lists them; 0 where a layer has no attention.
+    heads: Vec<usize>,
+    /// Heads of keys and values of layers, where a file lists them and each layer has its own.
+    kv_heads: Vec<usize>,
+    /// Widths of feed-forward layers, where a file lists them; 0 where a layer has none.
     widths: Vec<usize>,
     /// The factor of the width in layers that use keys and values of another layer.
     shared_widening: usize,
@@ -79,8 +84,16 @@ impl Kinds {
     pub(super) fn sizes(&self, sizes: &Sizes, layer: usize) -> Sizes {
         let HeadSizes { kv_heads, head_dim } = if self.with_window.has(layer) { self.windowed } else { self.full };
         let widening = if layer >= self.first_shared { self.shared_widening } else { 1 };
-        let feed_forward = self.widths.get(layer).copied().unwrap_or(widening * sizes.feed_forward);
-        Sizes { kv_heads, head_dim, feed_forward, ..*sizes }
+        let of_layer = |listed: &[usize], other| listed.get(layer).copied().unwrap_or(other);
+        let feed_forward = of_layer(&self.widths, widening * sizes.feed_forward);
+        let (heads, kv_heads) = (of_layer(&self.heads, sizes.heads), of_layer(&self.kv_heads, kv_heads));
+        Sizes { heads, kv_heads, head_dim, feed_forward, ..*sizes }
+    }
+
+    /// Whether `layer` has a mixer and whether it has a feed-forward layer.
+    pub(super) fn sub_layers(&self, layer: usize) -> (bool, bool) {
+        let has = |listed: &[usize]| listed.get(layer).is_none_or(|size| *size > 0);
+        (has(&self.heads), has(&self.widths))
     }
 
     /// The layer whose keys and values `layer` uses in place of its own.
@@ -119,20 +132,65 @@ impl Reader<'_> {
             }
         };
         for HeadSizes { kv_heads, .. } in [windowed, full] {
-            if !sizes.heads.is_multiple_of(kv_heads) {
+            if !sizes.heads.is_multiple_of(kv_heads) && block.sizes_by_layer.is_none() {
                 let one = format!("{} is {}", self.key(keys.heads), sizes.heads);
                 let key = self.key(keys.kv_heads);
                 return Err(self.contradiction(one, format!("{key} is {kv_heads} in some layers, no divisor of it")));
             }
         }
         let (first_shared, sources) = (sizes.layers, [None, None]);
-        let (widths, shared_widening) = (Vec::new(), 1);
-        let mut kinds =
-            Kinds { with_window, windowed, full, widths, shared_widening, first_shared, sources, keys_are_values };
+        let (heads, kv_heads, widths, shared_widening) = (Vec::new(), Vec::new(), Vec::new(), 1);
+        let mut kinds = Kinds {
+            with_window,
+            windowed,
+            full,
+            heads,
+            kv_heads,
+            widths,
+            shared_widening,
+            first_shared,
+            sources,
+            keys_are_values,
+        };
+        if let Some(list) = block.sizes_by_layer {
+            self.sizes_by_layer(list, sizes, &mut kinds)?;
+        }
         if let Some((count, double_wide)) = block.shared_layers {
             self.shared_layers(&self.key(count), double_wide, sizes.layers, &mut kinds)?;
         }
         Ok(kinds)
+    }
+
+    /// Reads the sizes that each layer has for itself: those of GGUF's lists, and the heads in a `list` of `config.json`.
+    fn sizes_by_layer(&self, list: &str, sizes: &Sizes, kinds: &mut Kinds) -> Result<()> {
+        let keys = &self.family.files.keys;
+        let listed = |key: Key| {
+            let name = self.key(key);
+            let size = |size: i64| if size == 0 { Ok(0) } else { self.bounded(&name, size) };
+            let listed = self.listed_numbers(key, sizes.layers)?.unwrap_or_default();
+            listed.into_iter().map(size).collect::<Result<Vec<_>>>()
+        };
+        (kinds.heads, kinds.kv_heads, kinds.widths) =
+            (listed(keys.heads)?, listed(keys.kv_heads)?, listed(keys.feed_forward)?);
+        let heads = |entry: &Value| entry.as_u64().and_then(|heads| self.bounded(list, heads).ok());
+        if let Some(heads) = self.listed(list, "a number of heads", heads)? {
+            if heads.len() != sizes.layers {
+                return Err(self.entries(list, heads.len(), sizes.layers));
+            }
+            kinds.heads = heads;
+        }
+        for layer in 0..kinds.heads.len().max(kinds.kv_heads.len()) {
+            let Sizes { heads, kv_heads, .. } = kinds.sizes(sizes, layer);
+            if heads > 0 && kv_heads == 0 {
+                let key = self.key(keys.kv_heads);
+                return Err(self.feature("a layer with a linear map in place of attention", &key, "heads of keys"));
+            }
+            if heads > 0 && !heads.is_multiple_of(kv_heads) {
+                let one = format!("layer {layer} has {heads} heads");
+                return Err(self.contradiction(one, format!("it has {kv_heads} of keys and values, no divisor of it")));
+            }
+        }
+        Ok(())
     }
 
     /// Heads of layers with a window, of the others, and whether these may use their keys as values.

@@ -6,6 +6,7 @@ use super::reader::Reader;
 use super::single::SubLayer;
 use crate::error::Result;
 use crate::family::{Key, Role, Unrotated, Window, WindowPattern};
+use crate::header::Fields;
 use crate::header::config::wrong_type;
 use serde_json::Value;
 
@@ -27,7 +28,9 @@ impl Layers {
 
     /// Whether it has a mixer and whether it has a feed-forward layer.
     pub(super) fn sub_layers(&self, layer: usize) -> (bool, bool) {
-        let Some(single) = self.single.as_ref().and_then(|single| single.get(layer)) else { return (true, true) };
+        let Some(single) = self.single.as_ref().and_then(|single| single.get(layer)) else {
+            return self.kinds.sub_layers(layer);
+        };
         let mixes = matches!(single, SubLayer::State | SubLayer::Attention);
         (mixes, !mixes)
     }
@@ -58,11 +61,15 @@ impl Reader<'_> {
             (Window::Flagged { from: Some(from), source }, Some(_)) => self.windows_from(sizes, from, source)?,
             (_, Some(_)) => Which::All,
         };
-        let places_otherwise = family.name_of(Role::Positions).is_some() || self.alibi().is_some();
+        let places_otherwise = family.name_of(Role::Positions).is_some() || self.alibi(sizes.layers)?.is_some();
         let rotated = match (&family.rope.unrotated, &family.rope.switch) {
             _ if places_otherwise => Which::None,
             (Some(Unrotated::WithoutWindow { unless_all: true }), _) if window.is_none() => Which::All,
             (Some(Unrotated::WithoutWindow { .. }), _) => with_window.clone(),
+            (Some(Unrotated::Bases { list, gguf, windowed }), _) => {
+                let absent = if *windowed { with_window.clone() } else { Which::All };
+                self.with_base(list, gguf, sizes)?.unwrap_or(absent)
+            }
             (Some(Unrotated::Listed { list, interval, default_interval }), _) => {
                 self.rotated(list, interval, *default_interval, sizes)?
             }
@@ -131,6 +138,10 @@ impl Reader<'_> {
             let key = if self.is_gguf() { &key } else { LAYER_TYPES };
             return self.of_each_layer(key, listed, sizes.layers);
         }
+        if pattern.config_listed_only && !self.is_gguf() {
+            self.assume(format!("no window: {LAYER_TYPES} is absent ({})", self.class_default()));
+            return Ok(Which::None);
+        }
         if pattern.full_every == 0 {
             self.assume(format!("a window in every layer: {LAYER_TYPES} is absent ({})", pattern.source));
             return Ok(Which::All);
@@ -191,6 +202,30 @@ impl Reader<'_> {
             every
         });
         Ok(Which::AllBut(every, None))
+    }
+
+    /// The layers that rotate, by a `list` of bases in `config.json`, which are one or 0, or a list of flags in `gguf`.
+    fn with_base(&self, list: &str, gguf: &'static str, sizes: &Sizes) -> Result<Option<Which>> {
+        let key = self.gguf_key(gguf);
+        let (key, rotate) = match self.gguf() {
+            Some(metadata) if !gguf.is_empty() && metadata.array_len(&key).is_some() => {
+                (key.as_str(), metadata.booleans(&key)?.unwrap_or_default())
+            }
+            Some(_) => return Ok(None),
+            None => {
+                let Some(bases) = self.listed(list, "a base or 0", Value::as_f64)? else { return Ok(None) };
+                let section = self.config.as_ref().map_or(Ok(None), |config| config.section("rope_parameters"))?;
+                let nested = section.map_or(Ok(None), |section| section.number("rope_theta"))?;
+                let theta =
+                    nested.or(self.fields().number("rope_theta")?).or(self.family.rope.theta.map(|theta| theta.0));
+                if let Some(other) = bases.iter().find(|base| **base != 0.0 && Some(**base) != theta) {
+                    let feature = format!("a layer with a rotary base of its own, {other},");
+                    return Err(self.feature(&feature, list, "0 or rope_theta"));
+                }
+                (list, bases.iter().map(|base| *base != 0.0).collect())
+            }
+        };
+        self.of_each_layer(key, rotate, sizes.layers).map(Some)
     }
 
     fn rotates(&self, switch: Key) -> Result<bool> {

@@ -63,6 +63,8 @@ weights! {
         pub window: Option<usize>,
         /// Gates by a projection of their own: one for each head, or `heads * head_dim`; 0 without it.
         pub gates: usize,
+        /// Whether an output is multiplied by the softplus of such a gate, not by its sigmoid.
+        pub softplus_gates: bool,
         /// That projection, `[gates, hidden]`.
         pub gate: Option<W::Matrix> = optional matrix,
         /// The output projection, `[hidden, heads * head_dim]`, or by the values of latents `[hidden, heads * value_dim]`.
@@ -200,6 +202,8 @@ pub enum KeyValueProjections<Matrix = LinearWeights> {
     AfterQueries,
     /// In one matrix with the queries: for every head of keys its queries, its key and its value.
     ByHeads,
+    /// In one matrix with the queries, in so many groups of heads: their queries, their values, their keys.
+    Groups(usize),
 }
 
 /// Projections whose outputs are next to each other in a row. Complete.
@@ -416,6 +420,7 @@ impl<Matrix> KeyValueProjections<Matrix> {
             }
             KeyValueProjections::AfterQueries => KeyValueProjections::AfterQueries,
             KeyValueProjections::ByHeads => KeyValueProjections::ByHeads,
+            KeyValueProjections::Groups(count) => KeyValueProjections::Groups(*count),
         })
     }
 }

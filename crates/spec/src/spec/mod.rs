@@ -13,6 +13,7 @@ mod layer_embedding;
 mod layers;
 mod mixer;
 mod names;
+mod passes;
 mod predictor;
 mod reader;
 mod refusals;
@@ -55,7 +56,7 @@ use crate::header::TensorInfo;
 use crate::tokenizer::TokenizerSpec;
 use model_factory_dtypes::DType;
 use sizes::Sizes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weights::{mapped, weights};
 
 /// Everything the loader and the decoder need to know of a model. Every tensor in it exists and has the right shape.
@@ -91,6 +92,8 @@ pub struct ModelSpec {
     pub tied_embeddings: bool,
     /// The weights by role.
     pub weights: ModelWeights,
+    /// How often the same layers are passed: the weights have those of every pass, one after the other.
+    pub passes: usize,
     /// The head that predicts a further token, where it was asked for: a model of one block, whose embedding and output head are this
     /// one's unless it has its own.
     pub predictor: Option<Box<ModelSpec>>,
@@ -330,8 +333,10 @@ pub enum Int8Activations<T = TensorInfo> {
 /// A norm.
 #[derive(Clone, Debug)]
 pub struct NormWeights {
-    /// `[width]`.
-    pub weight: TensorInfo,
+    /// What it multiplies by, `[width]`; one where the model has no such tensor.
+    pub weight: Option<TensorInfo>,
+    /// Elements of a row.
+    pub width: usize,
     /// Its formula.
     pub kind: Norm,
 }
@@ -342,8 +347,9 @@ pub struct NormWeights {
 pub enum Norm<T = TensorInfo> {
     /// `x / sqrt(mean(x^2) + eps) * weight`, or `... * (1 + weight)` where the weight is stored as its `offset` from one.
     Rms { eps: f64, offset: bool },
-    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight`, and `+ bias`, `[width]`, where there is one.
-    Layer { eps: f64, bias: Option<T> },
+    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight`, with the weight as in the other, and `+ bias`, `[width]`, where
+    /// there is one.
+    Layer { eps: f64, offset: bool, bias: Option<T> },
 }
 
 fn elements<'t>(tensors: impl IntoIterator<Item = &'t TensorInfo>) -> u64 {
@@ -388,6 +394,15 @@ impl ModelSpec {
 
     /// Every needed tensor once: a tied head is not listed again.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        let mut seen = BTreeSet::new();
+        self.read_tensors().filter_map(move |tensor| {
+            let is_first = self.passes == 1 || seen.insert((tensor.name.as_str(), tensor.offset));
+            is_first.then_some(tensor)
+        })
+    }
+
+    /// The tensors that a token reads, as often as it does.
+    fn read_tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         let of = |weight| match weight {
             Weight::Matrix(head) if self.is_tied_head(head) => head.bias.iter().collect(),
             weight => weight.tensors(),
@@ -427,7 +442,7 @@ impl ModelSpec {
     pub fn active_bytes(&self) -> u64 {
         let left_out = self.left_out(|linear| bytes(linear.tensors()));
         let rows = self.weights.layer_embedding.as_ref().map_or(0, |embedding| embedding.embedding.weight.bytes);
-        bytes(self.tensors()).saturating_sub(left_out).saturating_sub(rows)
+        bytes(self.read_tensors()).saturating_sub(left_out).saturating_sub(rows)
     }
 
     /// The sum of `size` over the experts that one token is not given to.
@@ -580,6 +595,11 @@ impl NormWeights {
     /// The scale, and the shift of one that has it.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         let bias = if let Norm::Layer { bias, .. } = &self.kind { bias.as_ref() } else { None };
-        std::iter::once(&self.weight).chain(bias)
+        self.weight.iter().chain(bias)
+    }
+
+    /// Whether its weight is stored as an offset from one.
+    pub fn is_from_one(&self) -> bool {
+        matches!(self.kind, Norm::Rms { offset: true, .. } | Norm::Layer { offset: true, .. })
     }
 }

@@ -1,12 +1,14 @@
 //! The metadata of one model, read by the keys of its family.
 
+use super::names::fill;
 use super::{Sizes, unsupported};
 use crate::error::{ArchitectureErrorKind, Error, IncompleteKind, Result};
-use crate::family::{Bias, Family, Key, LLAMA_LIKE, Role, StateLayers, StateTable, TensorName};
+use crate::family::{Bias, Family, GateWidth, Key, LLAMA_LIKE, Role, StateLayers, StateTable, TensorName};
 use crate::header::config::{JsonFile, JsonObject, Section};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
 use crate::source;
+use serde_json::Value;
 use std::cell::RefCell;
 use std::fmt::Display;
 
@@ -221,9 +223,11 @@ impl<'a> Reader<'a> {
         let widths = match (&single, family.block.shared_layers) {
             (Some(_), _) => Differing::RefusedButZeros,
             (None, Some(_)) => Differing::Most,
+            (None, None) if family.block.sizes_by_layer.is_some() => Differing::Most,
             (None, None) => Differing::Refused,
         };
         let kv_kinds = match (&family.block.full_attention, &family.block.states) {
+            _ if family.block.sizes_by_layer.is_some() => Differing::Most,
             (Some(_), _) => Differing::Most,
             (None, Some(StateTable { layers: StateLayers::AllButEvery { .. } | StateLayers::Beside, .. }) | None) => {
                 Differing::Refused
@@ -236,7 +240,9 @@ impl<'a> Reader<'a> {
             None => self.present(keys.layers, self.size(keys.layers)?)?,
         };
         let feed_forward = self.size_of_layers(keys.feed_forward, blocks, widths)?;
-        let heads = self.or_table(keys.heads, self.size_a_layer(keys.heads, blocks)?)?;
+        let by_layer = family.block.sizes_by_layer.is_some();
+        let heads_kinds = if by_layer { Differing::Most } else { Differing::Refused };
+        let heads = self.or_table(keys.heads, self.size_of_layers(keys.heads, blocks, heads_kinds)?)?;
         let heads = self.present(keys.heads, heads)?;
         let context = self.size_or_table(keys.context)?;
         let context = match context.checked_sub(first_position).filter(|context| *context > 0) {
@@ -273,7 +279,9 @@ impl<'a> Reader<'a> {
             key if key.is_empty() => kv_heads.unwrap_or(heads),
             key => self.or_absent(kv_heads, heads, format_args!("kv_heads = heads = {heads}"), &key, BOTH),
         };
-        self.part(keys.kv_heads, kv_heads, keys.heads, heads)?;
+        if !by_layer {
+            self.part(keys.kv_heads, kv_heads, keys.heads, heads)?;
+        }
         let head_dim = match (head_dim, self.key(keys.head_dim)) {
             (Some(head_dim), _) => head_dim,
             (None, key) if key.is_empty() && hidden.is_multiple_of(heads) => hidden / heads,
@@ -314,12 +322,33 @@ impl<'a> Reader<'a> {
             states: None,
             latent,
             experts: self.expert_sizes(feed_forward, blocks)?,
+            gate: self.gate_width(heads)?,
             context,
             layer_embedding: self.layer_embedding_width(layers)?,
             token_types: self.token_types()?,
             first_position: first_position + family.head.first_position,
             labels: 0,
         })
+    }
+
+    /// What a gate of attention's output is for, where it has a projection of its own.
+    fn gate_width(&self, heads: usize) -> Result<Option<GateWidth>> {
+        let Some(GateWidth::Keyed(key)) = self.family.block.attention_gate else {
+            return Ok(self.family.block.attention_gate);
+        };
+        if self.is_gguf() {
+            let name = self.family.name_of(Role::AttentionGate).map(|names| fill(names.gguf, Some(0)));
+            let gate = name.and_then(|name| self.header.tensors.get(&format!("{name}.weight")));
+            let wide = gate.and_then(|gate| gate.shape.first()).is_some_and(|rows| *rows > heads as u64);
+            return Ok(Some(if wide { GateWidth::Element } else { GateWidth::Head }));
+        }
+        match self.config.and_then(|config| config.object().get(key)) {
+            None => Ok(Some(self.or_absent(None, GateWidth::Head, "a gate for each head", key, &self.class_default()))),
+            Some(Value::Bool(true)) => Ok(Some(GateWidth::Head)),
+            Some(Value::String(kind)) if kind == "per-head" => Ok(Some(GateWidth::Head)),
+            Some(Value::String(kind)) if kind == "per-element" => Ok(Some(GateWidth::Element)),
+            Some(other) => Err(self.value(key, other, "true, per-head or per-element".into())),
+        }
     }
 
     /// Whether there is one head of keys and values, where a flag of `config.json` says it.
@@ -414,11 +443,20 @@ impl<'a> Reader<'a> {
     pub(super) fn norm_eps(&self) -> Result<f64> {
         let key = self.key(self.family.files.keys.norm_eps);
         let eps = self.fields().number(&key)?.or_else(|| self.default(self.family.files.keys.norm_eps));
-        let eps = eps.ok_or_else(|| missing(self.fields(), &key, "the norm's epsilon is never guessed"))?;
-        if !(eps > 0.0 && eps < 1.0) {
-            return Err(self.value(&key, eps, "a number between 0 and 1".into()));
-        }
-        Ok(eps)
+        self.epsilon(&key, eps.ok_or_else(|| missing(self.fields(), &key, "the norm's epsilon is never guessed"))?)
+    }
+
+    /// The epsilon of norms behind sub-layers, where it is another.
+    pub(super) fn output_norm_eps(&self) -> Result<Option<f64>> {
+        let Some((key, eps, why)) = self.family.block.output_norm_eps else { return Ok(None) };
+        let key = self.key(key);
+        let what = format_args!("an epsilon of {eps} behind sub-layers");
+        self.epsilon(&key, self.or_absent(self.fields().number(&key)?, eps, what, &key, why)).map(Some)
+    }
+
+    fn epsilon(&self, key: &str, eps: f64) -> Result<f64> {
+        let known = eps > 0.0 && eps < 1.0;
+        if known { Ok(eps) } else { Err(self.value(key, eps, "a number between 0 and 1".into())) }
     }
 
     /// The number of experts by the key that is common to all architectures of GGUF.

@@ -177,6 +177,16 @@ impl Resolver<'_> {
         };
         let (full, windowed) = (self.sizes.head_dim, self.window_head_dim);
         let dimensions = if windowed == full { others.dimensions } else { windowed };
+        let key = self.reader.gguf_key(".rope.dimension_count_swa");
+        let stored = if self.reader.is_gguf() { self.reader.fields().unsigned(&key)? } else { None };
+        let dimensions = match (stored, self.table.rotary_part) {
+            (Some(stored), Some(_)) if (1..=windowed as u64).contains(&stored) => stored as usize,
+            (Some(stored), _) if stored != dimensions as u64 => {
+                let of = format!("{dimensions} of {windowed} elements of a head turn");
+                return Err(self.reader.contradiction(format!("{key} is {stored}"), of));
+            }
+            _ => dimensions,
+        };
         let layout = others.layout;
         let (scaling, magnitude, score_factor) = (RopeScaling::Default, 1.0, 1.0);
         Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, query_scale: None, source })

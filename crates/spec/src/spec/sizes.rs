@@ -32,6 +32,8 @@ pub(super) struct Sizes {
     /// Labels of a classification head; 0 without a head.
     pub(super) labels: usize,
     pub(super) experts: Option<ExpertSizes>,
+    /// What a gate of attention's output is for, where it has a projection of its own.
+    pub(super) gate: Option<GateWidth>,
 }
 
 impl Sizes {
@@ -85,7 +87,7 @@ impl Sizes {
             Role::Q => matrix(queries(), width()),
             Role::K | Role::V => matrix(keys(), width()),
             Role::O => matrix(width(), of_heads(of_values)),
-            Role::AttentionGate if block.attention_gate == Some(GateWidth::Head) => {
+            Role::AttentionGate if self.gate == Some(GateWidth::Head) => {
                 matrix((heads, format!("{heads} heads")), width())
             }
             Role::AttentionGate => matrix(queries(), width()),

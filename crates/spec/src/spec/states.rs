@@ -373,8 +373,9 @@ impl Tensors<'_> {
         let vector = groups == 1 && self.table.get(&name).is_some_and(|tensor| tensor.shape.len() == 1);
         let shape: &[u64] = if vector { &[width] } else { &[groups, width / groups] };
         let stored = self.floats(Role::StateNorm, layer, &name, shape)?;
-        let weight = TensorInfo { shape: vec![width], ..stored };
-        Ok(NormWeights { weight, kind: Norm::Rms { eps: self.options.norm_eps, offset: false } })
+        let weight = Some(TensorInfo { shape: vec![width], ..stored });
+        let kind = Norm::Rms { eps: self.options.norm_eps, offset: false };
+        Ok(NormWeights { weight, width: width as usize, kind })
     }
 
     /// A vector whose stored name has no suffix, or a special one.

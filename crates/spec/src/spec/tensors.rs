@@ -9,6 +9,7 @@ use super::{
     AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueProjections, KeyValueWeights,
     KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
 };
+use crate::block::QkvOrder;
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::{Bias, Family, HeadNorms, NormKind, Parallel, Role, StateLayers};
 use crate::header::{Header, TensorInfo, TensorTable};
@@ -43,6 +44,8 @@ pub(super) struct Tensors<'a> {
 
 pub(super) struct Options {
     pub(super) norm_eps: f64,
+    /// Of norms behind sub-layers, where it is another.
+    pub(super) output_norm_eps: Option<f64>,
     pub(super) factors: Factors,
     pub(super) layers: Layers,
 }
@@ -160,10 +163,18 @@ impl<'a> Tensors<'a> {
             return Ok(KeysValues::OfLayer(source));
         }
         let at = Some(layer);
+        let Sizes { heads, kv_heads, .. } = self.sizes(at);
         let projections = if self.joins_qkv() {
-            match self.family.block.qkv_by_heads {
-                true => KeyValueProjections::ByHeads,
-                false => KeyValueProjections::AfterQueries,
+            match self.family.block.qkv_order {
+                QkvOrder::AfterQueries => KeyValueProjections::AfterQueries,
+                QkvOrder::ByHeads => KeyValueProjections::ByHeads,
+                QkvOrder::Groups(count) if heads.is_multiple_of(count) && kv_heads.is_multiple_of(count) => {
+                    KeyValueProjections::Groups(count)
+                }
+                QkvOrder::Groups(count) => {
+                    let one = format!("{} is {heads}", self.reader.key(self.family.files.keys.heads));
+                    return Err(self.reader.contradiction(one, format!("heads lie in {count} groups")));
+                }
             }
         } else {
             let stored = self.reader.is_gguf() && self.stores(&self.weight_name(Role::V, at));
@@ -210,6 +221,7 @@ impl<'a> Tensors<'a> {
             sinks: if self.names(Role::Sinks) { Some(self.sinks(layer)?) } else { None },
             window: self.options.layers.window(layer),
             gates: self.family.block.attention_gate.map_or(0, |_| self.shape(Role::AttentionGate, at).0 as usize),
+            softplus_gates: self.family.block.softplus_gates,
             gate: self.family.block.attention_gate.map(|_| self.matrix(Role::AttentionGate, at)).transpose()?,
             o: self.matrix(Role::O, at)?,
         })
@@ -294,18 +306,29 @@ impl<'a> Tensors<'a> {
     pub(super) fn norm(&mut self, role: Role, layer: Option<usize>) -> Result<NormWeights> {
         // The converter of Falcon-H1 leaves the suffix of one out.
         let (name, stem) = (self.weight_name(role, layer), self.stem(role, layer));
-        let name = if !self.stores(&name) && self.stores(&stem) { stem } else { name };
-        let weight = self.vector(role, layer, &name)?;
-        let eps = self.options.norm_eps;
+        let name = if !self.stores(&name) && self.stores(&stem) { stem.clone() } else { name };
+        // A norm whose name is empty has no tensor.
+        let weight = if stem.is_empty() { None } else { Some(self.vector(role, layer, &name)?) };
+        let width = self.shape(role, layer).0 as usize;
+        let (eps, gguf) = (self.norm_eps(role), self.reader.is_gguf());
         let kind = match self.family.block.norm {
-            NormKind::Layer => {
-                Norm::Layer { eps, bias: Some(self.vector(role, layer, &format!("{}.bias", self.stem(role, layer)))?) }
+            NormKind::Layer | NormKind::LayerFromOne => {
+                let offset = !gguf && self.family.block.norm == NormKind::LayerFromOne;
+                Norm::Layer { eps, offset, bias: Some(self.vector(role, layer, &format!("{stem}.bias"))?) }
             }
-            NormKind::PlainLayer => Norm::Layer { eps, bias: None },
+            NormKind::PlainLayer => Norm::Layer { eps, offset: false, bias: None },
             NormKind::Rms => Norm::Rms { eps, offset: false },
-            NormKind::RmsFromOne => Norm::Rms { eps, offset: !self.reader.is_gguf() && role != Role::StateNorm },
+            NormKind::RmsFromOne => {
+                let plain = role == Role::StateNorm || role == Role::FinalNorm && self.family.block.plain_final_norm;
+                Norm::Rms { eps, offset: !gguf && !plain && weight.is_some() }
+            }
         };
-        Ok(NormWeights { weight, kind })
+        Ok(NormWeights { weight, width, kind })
+    }
+
+    fn norm_eps(&self, role: Role) -> f64 {
+        let of_outputs = matches!(role, Role::AttentionOutputNorm | Role::MlpOutputNorm);
+        self.options.output_norm_eps.filter(|_| of_outputs).unwrap_or(self.options.norm_eps)
     }
 
     /// A norm that families have whose tables name its tensor.
@@ -327,8 +350,9 @@ impl<'a> Tensors<'a> {
         let (width, ..) = self.shape(role, layer);
         let head_dim = self.sizes(layer).head_dim as u64;
         let weight = self.floats(role, layer, &self.weight_name(role, layer), &[width / head_dim, head_dim])?;
-        let kind = Norm::Layer { eps: self.options.norm_eps, bias: None };
-        Ok(Some(NormWeights { weight: TensorInfo { shape: vec![width], ..weight }, kind }))
+        let kind = Norm::Layer { eps: self.options.norm_eps, offset: false, bias: None };
+        let weight = Some(TensorInfo { shape: vec![width], ..weight });
+        Ok(Some(NormWeights { weight, width: width as usize, kind }))
     }
 
     fn parallel(&self, layer: Option<usize>) -> Result<bool> {
@@ -383,7 +407,7 @@ impl<'a> Tensors<'a> {
     pub(super) fn stem(&self, role: Role, layer: Option<usize>) -> String {
         let names = self.family.names_of(role).map(|names| fill(&self.pattern(names.gguf, names.config), layer));
         let names: Vec<String> = names.collect();
-        let stored = names.iter().find(|name| self.stores(&format!("{name}.weight")));
+        let stored = names.iter().find(|name| self.stores(&format!("{name}.weight")) || self.stores(name));
         stored.or(names.first()).cloned().unwrap_or_default()
     }
 

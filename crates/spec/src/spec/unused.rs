@@ -14,7 +14,10 @@ const BESIDE_TEXT: &[&str] = &[
     // Images and sound reach the language model as rows in place of embeddings: a text has none.
     "vision_tower.",
     "vision_model.",
+    "vision_adapter.",
+    "vision_projection.",
     "multi_modal_projector.",
+    "mlp_AR.",
     "embed_vision.",
     "visual.",
     "audio_tower.",

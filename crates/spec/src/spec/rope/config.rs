@@ -200,7 +200,7 @@ impl Resolver<'_> {
 
     /// What the base is raised by at every length, in families that read it.
     fn alpha(&self, section: Section<'_>) -> Result<Option<f64>> {
-        let kind = section.text("rope_type")?.or(section.text("type")?);
+        let kind = self.known_kind(section.text("rope_type")?.or(section.text("type")?));
         let read = self.table.alpha && kind == Some("dynamic");
         if read { self.unless_zero(Some(section), Key::config("alpha")) } else { Ok(None) }
     }

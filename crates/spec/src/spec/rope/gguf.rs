@@ -30,13 +30,6 @@ impl Resolver<'_> {
     pub(super) fn gguf_ropes(&self) -> Result<Vec<Rope>> {
         let rope = self.gguf_rope()?;
         let window = self.table.window.as_ref().map(|window| self.of_windows(&rope, window)).transpose()?;
-        let key = self.key(".rope.dimension_count_swa");
-        if let (Some(window), Some(dimensions)) = (&window, self.fields().unsigned(&key)?)
-            && dimensions != window.dimensions as u64
-        {
-            let one = format!("{key} is {dimensions}");
-            return Err(self.reader.contradiction(one, format!("{} elements of a head turn", window.dimensions)));
-        }
         Ok(std::iter::once(rope).chain(window).collect())
     }
 
