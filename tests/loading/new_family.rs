@@ -155,7 +155,7 @@ fn layers_that_are_passed_again_are_more_layers_of_the_same_weights() {
         let class = ["RingForCausalLM"];
         let keys = serde_json::json!({"model_type": "ring", "architectures": class, "passes": passes});
         write_llama(folder.path(), keys, 1);
-        common::builder().families(&families).load(folder.path()).err().expect("it is refused").to_string()
+        common::builder().families(&families).load(folder.path()).expect_err("it is refused").to_string()
     };
     for passes in [0, 1000, 1_000_000_000] {
         assert!(unknown(passes).contains("passes"), "{passes}");

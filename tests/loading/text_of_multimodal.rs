@@ -76,6 +76,9 @@ fn has_the_bits_of_the_language_model_alone() {
 fn texts_by_another_name_have_the_same_bits() {
     let sections = |keys: &mut Keys, kind: &str, rope: Value| {
         keys.insert("model_type".into(), kind.into());
+        let heads = keys["num_attention_heads"].as_u64().expect("a number");
+        let width = keys["hidden_size"].as_u64().expect("a number");
+        keys.entry("head_dim").or_insert((width / heads).into());
         let rope = rope.as_object().cloned().expect("an object");
         let place = if keys.contains_key("rope_scaling") { "rope_scaling" } else { "rope_parameters" };
         match keys[place].as_object_mut() {

@@ -20,6 +20,7 @@ fn configs() -> Vec<(&'static str, &'static str, Value, u8, &'static str)> {
         ("codegen", "n_head", json!(2), 15, "heads lie in 4 groups"),
         ("granite-swa", "layer_rope_theta", json!([0, 5000.0, 10000.0, 10000.0]), 11, "a rotary base of its own"),
         ("granite-swa", "layer_rope_theta", json!([0]), 15, "layer_rope_theta"),
+        ("muse-glimmer", "text_config", json!({"model_type": "muse_glimmer_text"}), 10, "hidden_size"),
         ("trinity", "route_norm", json!(false), 11, "weights of experts as they are"),
         ("trinity", "score_func", json!("softmax"), 11, "other scores of experts"),
         ("trinity", "n_group", json!(2), 11, "experts in groups"),

@@ -21,9 +21,9 @@ impl NormVectors {
     pub fn new(weights: &Weights, norm: &NormWeights) -> NormVectors {
         NormVectors {
             weight: norm.weight.as_ref().map(|weight| weights.view(weight)),
-            kind: match &norm.kind {
-                &Norm::Rms { eps, offset } => Norm::Rms { eps, offset },
-                &Norm::Layer { eps, offset, ref bias } => {
+            kind: match norm.kind {
+                Norm::Rms { eps, offset } => Norm::Rms { eps, offset },
+                Norm::Layer { eps, offset, ref bias } => {
                     Norm::Layer { eps, offset, bias: bias.as_ref().map(|bias| weights.view(bias)) }
                 }
             },

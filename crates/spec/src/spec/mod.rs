@@ -395,10 +395,7 @@ impl ModelSpec {
     /// Every needed tensor once: a tied head is not listed again.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         let mut seen = BTreeSet::new();
-        self.read_tensors().filter_map(move |tensor| {
-            let is_first = self.passes == 1 || seen.insert((tensor.name.as_str(), tensor.offset));
-            is_first.then_some(tensor)
-        })
+        self.read_tensors().filter(move |tensor| self.passes == 1 || seen.insert((tensor.name.clone(), tensor.offset)))
     }
 
     /// The tensors that a token reads, as often as it does.
