@@ -117,7 +117,6 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
     let options = [
         ("layers with a state", layers().flat_map(LayerWeights::mixers).any(|mixer| mixer.attention().is_none())),
         ("layers that are passed several times", spec.passes > 1),
-        ("feed-forward layers of other widths in some layers", feed_forwards().any(narrower)),
         ("layers of one sub-layer", layers().any(|layer| layer.mixer.is_none() || layer.feed_forward.is_none())),
         ("gated attention", attentions().any(|of| of.gated || of.gates > 0)),
         ("norms behind its sub-layers", layers().any(LayerWeights::norms_outputs)),
@@ -152,6 +151,7 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("another activation than SwiGLU or GELU", feed_forwards().any(other_gate)),
         ("feed-forward layers of experts", layers().any(|layer| layer.experts().is_some())),
         ("matrices that are stored by inputs", spec.weights.matrices().any(|matrix| matrix.transposed)),
+        ("feed-forward layers of other widths in some layers", feed_forwards().any(narrower)),
     ];
     options.into_iter().find(|(_, has)| *has).map(|(option, _)| option)
 }
