@@ -13,6 +13,7 @@ use edit::{Files, Gguf, fixture};
 use model_factory_diagnostics::family::REGISTRY;
 use model_factory_diagnostics::hardware::profiles::Profile;
 use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::plan::state_bytes;
 use model_factory_diagnostics::source::probe;
 use model_factory_diagnostics::spec::{
     DeltaInput, KeySharing, LayerWeights, Mixer, ModelSpec, Norm, NormWeights, RouterScore, Routing, Weight, inspect,
@@ -143,6 +144,42 @@ fn granite_4_has_mamba_2_with_experts_or_without() {
         let Some(Mixer::Mamba(mamba)) = spec.weights.layers[1].mixers().next() else { panic!("{format}") };
         assert_eq!((mamba.groups, mamba.state_dim, &*mamba.norm.as_ref().unwrap().weight.shape), (2, 8, &[64][..]));
     }
+}
+
+/// A state is there twice, as of the chunk's begin and of the last position; no head attends.
+#[test]
+fn mamba_alone_has_states_and_no_heads() {
+    for (name, files) in [("mamba", Files::fixture("mamba/bf16")), ("falcon-mamba", Files::fixture("falcon-mamba/f16"))]
+    {
+        let spec = spec(&files.tree().path(""));
+        assert_eq!((spec.heads, spec.kv_heads, spec.feed_forward, spec.ropes.len()), (0, 0, 0, 0), "{name}");
+        assert!(spec.unused_tensors.is_empty() && kinds(&spec).chars().all(|kind| kind == 'm'), "{name}");
+        let elements = 64 * (3 + 16) + 2 * 64 * 8 + 16 * (8 + 2 * 64) + 1;
+        assert_eq!(state_bytes(&spec), (spec.layers() * elements * 4) as u64, "{name}");
+        let Some(Mixer::Mamba(mamba)) = spec.weights.layers[0].mixers().next() else { panic!("{name}") };
+        let plain = mamba.selection.as_ref().and_then(|selection| selection.norm_eps);
+        assert_eq!(plain, (name == "falcon-mamba").then_some(1e-6));
+    }
+}
+
+/// The fixture is transformers' own copy, whose three parts of a convolution are equal; published ones are as wide as queries, keys
+/// and values.
+#[test]
+fn parts_of_olmos_convolution_are_even_or_as_published() {
+    let files = Files::fixture("olmo-hybrid/bf16");
+    let published = reshaped(&files, |header| {
+        for (part, rows) in [("q", 24), ("k", 24), ("v", 48)] {
+            header.insert(format!("model.layers.0.linear_attn.{part}_conv1d.weight"), bf16(&[rows, 1, 4]));
+        }
+    });
+    let ends = |files: &Files| {
+        let spec = spec(&files.tree().path(""));
+        let Some(Mixer::DeltaNet(net)) = spec.weights.layers[0].mixers().next() else { panic!("a delta net") };
+        assert_eq!(kinds(&spec), "dda");
+        net.conv.ends.clone()
+    };
+    assert_eq!(ends(&files), [32, 64, 96]);
+    assert_eq!(ends(&files.with("model.safetensors", published)), [24, 48, 96]);
 }
 
 /// The ones with attention alone: llama.cpp's converter calls them `granite`, with the keys of Mamba-2 all the same.
