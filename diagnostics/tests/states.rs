@@ -149,7 +149,8 @@ fn granite_4_has_mamba_2_with_experts_or_without() {
 /// A state is there twice, as of the chunk's begin and of the last position; no head attends.
 #[test]
 fn mamba_alone_has_states_and_no_heads() {
-    for (name, files) in [("mamba", Files::fixture("mamba/bf16")), ("falcon-mamba", Files::fixture("falcon-mamba/f16"))]
+    for (name, files) in
+        [("mamba", Files::fixture("mamba/bf16")), ("falcon-mamba", Files::fixture("falcon-mamba/bf16"))]
     {
         let spec = spec(&files.tree().path(""));
         assert_eq!((spec.heads, spec.kv_heads, spec.feed_forward, spec.ropes.len()), (0, 0, 0, 0), "{name}");
