@@ -146,13 +146,6 @@ pub struct ExpertTable {
     pub dense_layers: Option<DenseLayers>,
 }
 
-impl ExpertTable {
-    /// Whether GGUF files say which layers have experts by what they store.
-    pub(crate) fn lies_in_some_layers(&self) -> bool {
-        matches!(self.dense_layers, Some(DenseLayers::AllButAt(_)))
-    }
-}
-
 /// Whether the weights of the chosen experts are divided by their sum.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // those of the variants say what their fields are

@@ -22,6 +22,13 @@ const MAX_EXPERTS_IN_ALL: usize = 1 << 16;
 /// Elements of a block of MXFP4.
 const BLOCK: u64 = 32;
 
+impl ExpertTable {
+    /// Whether GGUF files say which layers have experts by what they store.
+    pub(super) fn lies_in_some_layers(&self) -> bool {
+        matches!(self.dense_layers, Some(DenseLayers::AllButAt(_)))
+    }
+}
+
 impl Reader<'_> {
     pub(super) fn expert_sizes(&self, dense: usize, layers: usize) -> Result<Option<ExpertSizes>> {
         let Some(table) = &self.family.experts else { return Ok(None) };
