@@ -196,6 +196,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
     said.extend(states.map(|states| {
         let kind = match states.mixer {
             StateMixer::ShortConv => "layers of a short convolution",
+            StateMixer::Mamba(_) => "layers of Mamba",
             StateMixer::Mamba2 { .. } => "layers of Mamba-2",
             StateMixer::DeltaNet(_) => "layers of gated delta nets",
             _ => "layers with a state",
@@ -203,6 +204,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         match states.layers {
             StateLayers::Single { .. } => format!("layers of one sub-layer each; {kind}"),
             StateLayers::Beside => format!("{kind} with attention beside it"),
+            StateLayers::Only => kind.replace("layers of", "only layers of"),
             _ => kind.to_owned(),
         }
     }));
@@ -234,6 +236,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         unrotated,
         never,
         by_layers,
+        unrotated_by_null,
         switch,
         query_scale,
         scores_by_magnitude: _,
@@ -254,6 +257,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         (unrotated.is_some(), "layers without rotation"),
         (never, "no rotation"),
         (by_layers.is_some(), "rotation or ALiBi by the number of layers"),
+        (unrotated_by_null, "no rotation where the base is null"),
         (switch.is_some(), "rotation or none by a key"),
         (query_scale.is_some(), "queries scaled by position"),
         (alpha, "a base raised by `alpha`"),

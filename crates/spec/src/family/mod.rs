@@ -4,10 +4,10 @@ mod experts;
 mod parts;
 mod role;
 
-pub use crate::spec::{DeltaNetKeys, StateMixer};
+pub use crate::spec::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
 pub use parts::{
     AdjustedWidth, DenseLayers, Evidence, ExpertTable, Factor, FactorOf, GateWidth, GroupTable, HeadNorms, Normalized,
-    Parallel, Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
+    Parallel, PlaceOfLayers, Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
 
@@ -127,6 +127,11 @@ families! {
     nanbeige,
     baichuan,
     jais2,
+    olmo_hybrid,
+    mamba,
+    mamba2,
+    jamba,
+    plamo2,
 }
 
 /// One family of models: how its files name things, and the options of its block.
@@ -275,6 +280,8 @@ pub struct RopeTable {
     pub never: bool,
     /// The numbers of layers of models that rotate and of those that have ALiBi in its place, where that alone tells them apart.
     pub by_layers: Option<(usize, usize)>,
+    /// Whether no layer rotates where `config.json` has null for the base.
+    pub unrotated_by_null: bool,
     /// The key that says whether any layer rotates, where models differ: a flag in GGUF files, true if absent, and a
     /// text in `config.json`. `rope` means that layers rotate; `nope`, null or absent means that they do not.
     pub switch: Option<Key>,
@@ -470,6 +477,7 @@ pub const LLAMA_LIKE: Family = Family {
         unrotated: None,
         never: false,
         by_layers: None,
+        unrotated_by_null: false,
         switch: None,
         query_scale: None,
         scores_by_magnitude: false,
