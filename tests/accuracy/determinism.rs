@@ -25,6 +25,8 @@ const FILES: &[&str] = &[
     "deepseek-v2/q8_0.gguf",
     "minicpm3/q8_0.gguf",
     "glm-4.5-air/bf16",
+    "ernie-4.5-moe/bf16",
+    "north-mini-code/bf16",
     "granite-4-h/bf16",
     "granite-4-h/q4_k_m.gguf",
     "granite-4-h-dense/f16",

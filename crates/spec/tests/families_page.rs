@@ -73,7 +73,8 @@ fn options(family: &Family) -> Vec<String> {
                 every => format!("a window in {} of {every} layers{of}", every - 1),
             });
         }
-        Window::Flagged { .. } => said.push("a window by `use_sliding_window`".into()),
+        Window::Flagged { flag: "", .. } => said.push("windows by `max_window_layers`".into()),
+        Window::Flagged { flag, .. } => said.push(format!("a window by `{flag}`")),
         _ => said.push("a window".into()),
     }
     rope(&family.rope, &mut said);
@@ -109,6 +110,7 @@ fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
 
 fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
     let &BlockTable {
+        rms_key: _,
         norm,
         activation: (activation, _),
         other_activations: _,
@@ -255,16 +257,20 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
         feed_forward: _,
         shared_feed_forward,
         shared_count,
+        with_shared,
         score,
-        gguf_score: _,
+        scores,
         groups,
         normalized,
         added_to_sum: _,
+        least_sum: _,
         interleaved: _,
+        by_inputs: _,
         by_root_of_width: _,
         dense_layers,
     } = experts;
     let mut said = match score {
+        _ if scores.is_some_and(|(key, _)| !key.is_empty()) => "experts by softmax or sigmoid".to_owned(),
         RouterScore::Softmax => "experts by softmax".to_owned(),
         RouterScore::SoftmaxOfChosen => "experts, softmax of the chosen".to_owned(),
         RouterScore::Sigmoid => "experts by sigmoid".to_owned(),
@@ -278,6 +284,7 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
             shared_feed_forward.is_some() || shared_count.is_some(),
             if has(Role::SharedRouter) { "a shared one with a gate" } else { "a shared one" },
         ),
+        (with_shared != 1.0, "averaged"),
         (dense_layers.is_some(), "layers without"),
         (optional, "or none"),
     ];

@@ -166,8 +166,12 @@ impl CpuDevice {
     ) -> Result<Vec<Operands>> {
         let ExpertsWeights { up, activation, down, .. } = experts;
         let (gate, feed_forward) = (activation.gate().and_then(ExpertGates::apart), experts.feed_forward());
-        // Rows of the up projection for each column of the down projection.
-        let turns = up.outputs / feed_forward;
+        // Rows of the up projection for each column of the down projection, and rows of gates in front of them.
+        let (turns, in_front) = match activation.gate() {
+            Some(ExpertGates::InTurns) => (2, 0),
+            Some(ExpertGates::InFront) => (1, feed_forward),
+            _ => (1, 0),
+        };
         let forms = |visit: &Visit| {
             let gate = gate.map(|gate| gate.of(visit.expert).0.form);
             std::iter::once(up.of(visit.expert).0.form).chain(gate)
@@ -208,9 +212,11 @@ impl CpuDevice {
                 }
                 let scratch = &mut scratch[..2 * count * columns.len()];
                 let (up_rows, gate_rows) = scratch.split_at_mut(count * columns.len());
-                product(up.of(expert), up_rows)?;
+                let (of_up, first) = up.of(expert);
+                product((of_up, first + in_front), up_rows)?;
                 match gate {
                     Some(gate) => product(gate.of(expert), gate_rows)?,
+                    None if in_front > 0 => product((of_up, first), gate_rows)?,
                     None => gate_rows.fill(0.0),
                 }
                 for (index, out) in out.rows().enumerate() {
@@ -277,7 +283,7 @@ impl CpuDevice {
         self.norm_add(norm, product, scale, to)
     }
 
-    /// `hidden` += `scale` times the weighted sum of the experts' outputs, the shared one last.
+    /// `hidden` += `scale` times the weighted sum of the experts' outputs, the shared one last, and that sum's own factor.
     fn add_experts(
         &self,
         routed: &Routed,
@@ -287,7 +293,7 @@ impl CpuDevice {
         hidden: &mut [f32],
     ) -> Result<()> {
         let Routed { visits, rows, activated, shared } = routed;
-        let shared = shared.as_ref().zip(experts.shared.as_ref());
+        let (shared, scale) = (shared.as_ref().zip(experts.shared.as_ref()), scale * experts.scale);
         let width = experts.down.outputs;
         let routed_bytes: usize = visits.iter().map(|visit| experts.down.of(visit.expert).0.row_bytes()).sum();
         let a_column = routed_bytes + shared.map_or(0, |(_, shared)| shared.dense.down.row_bytes());

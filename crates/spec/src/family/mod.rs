@@ -5,6 +5,7 @@ mod parts;
 mod role;
 
 pub use crate::spec::{DeltaNetKeys, StateMixer};
+pub(crate) use parts::DENSE;
 pub use parts::{
     AdjustedWidth, DenseLayers, Evidence, ExpertTable, Factor, FactorOf, GateWidth, GroupTable, HeadNorms, Normalized,
     Parallel, Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
@@ -16,6 +17,7 @@ use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout,
 use experts::*;
 use parts::Evidence::*;
 use parts::PATTERN;
+use qwen2_moe::SHARED_WIDTH;
 use qwen3::HEAD_NORMS;
 
 /// Declares the file of each family, and the registry of them.
@@ -111,6 +113,15 @@ families! {
     gemma4_unified,
     lfm3,
     hyperclovax,
+    ernie_moe,
+    hunyuan_moe,
+    dots1,
+    exaone_moe,
+    cohere2_moe,
+    hy_v3,
+    deepseek,
+    bailing_moe,
+    bailing_moe2,
 }
 
 /// One family of models: how its files name things, and the options of its block.
@@ -181,6 +192,8 @@ pub struct FileTable {
 /// The options of the block.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockTable {
+    /// The key of the epsilon by which norms are of root mean square, where they are otherwise not.
+    pub rms_key: Option<Key>,
     /// The kind of the norms. The names of the tensors say which norms a block has.
     pub norm: NormKind,
     /// The activation and its name in `config.json`.
@@ -400,6 +413,7 @@ pub const LLAMA_LIKE: Family = Family {
     biases: &[],
     window: Window::Unused,
     block: BlockTable {
+        rms_key: None,
         norm: NormKind::Rms,
         activation: (Activation::SwiGlu { gate: () }, &["silu", "swish"]),
         other_activations: &[],
@@ -513,6 +527,9 @@ const KEYS: Keys = Keys {
     context:      Key { gguf: ".context_length",                   config: "max_position_embeddings" },
     norm_eps:     Key { gguf: ".attention.layer_norm_rms_epsilon", config: "rms_norm_eps" },
 };
+
+/// The flag of windows in Qwen's families.
+const FLAGGED: &str = "use_sliding_window";
 
 /// The keys of families whose norms are of mean and variance.
 const LAYER_NORM_KEYS: Keys =

@@ -4,6 +4,7 @@ mod classifier;
 mod columns;
 mod curve;
 mod embedding;
+mod expert_matrices;
 mod experts;
 mod factors;
 mod inspect;
@@ -45,7 +46,7 @@ pub use mixer::{
 };
 pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
-pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
+pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Normalization, Routing, SharedExpert};
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, StateMixer};

@@ -42,6 +42,7 @@ pub(super) struct Tensors<'a> {
 }
 
 pub(super) struct Options {
+    pub(super) norm: NormKind,
     pub(super) norm_eps: f64,
     pub(super) factors: Factors,
     pub(super) layers: Layers,
@@ -297,7 +298,7 @@ impl<'a> Tensors<'a> {
         let name = if !self.stores(&name) && self.stores(&stem) { stem } else { name };
         let weight = self.vector(role, layer, &name)?;
         let eps = self.options.norm_eps;
-        let kind = match self.family.block.norm {
+        let kind = match self.options.norm {
             NormKind::Layer => {
                 Norm::Layer { eps, bias: Some(self.vector(role, layer, &format!("{}.bias", self.stem(role, layer)))?) }
             }
@@ -383,7 +384,7 @@ impl<'a> Tensors<'a> {
     pub(super) fn stem(&self, role: Role, layer: Option<usize>) -> String {
         let names = self.family.names_of(role).map(|names| fill(&self.pattern(names.gguf, names.config), layer));
         let names: Vec<String> = names.collect();
-        let stored = names.iter().find(|name| self.stores(&format!("{name}.weight")));
+        let stored = names.iter().find(|name| self.stores(&format!("{name}.weight")) || self.stores(name));
         stored.or(names.first()).cloned().unwrap_or_default()
     }
 
