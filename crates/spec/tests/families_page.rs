@@ -2,7 +2,7 @@
 //! model-factory-spec --test families_page`. Without that it fails where the two differ.
 #![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why
 
-use model_factory_spec::block::{Activation, RopeLayout, RouterScore};
+use model_factory_spec::block::{Activation, ExpertInput, RopeLayout, RouterScore};
 use model_factory_spec::family::{
     Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadNorms, HeadTable, NormKind, Normalized, Parallel,
     REGISTRY, Role, RopeTable, StateLayers, StateMixer, Window,
@@ -169,6 +169,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
             Activation::SwiGlu { .. } => None,
             Activation::GeGlu { .. } => Some("GELU (tanh) with a gate"),
             Activation::GeGluErf { .. } => Some("GELU with a gate"),
+            Activation::ReGlu { .. } => Some("ReLU with a gate"),
             Activation::ClampedSwiGlu { .. } => Some("clamped SiLU with a gate"),
             Activation::GeluTanh => Some("GELU (tanh), no gate"),
             Activation::Gelu => Some("GELU, no gate"),
@@ -267,6 +268,7 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
         interleaved: _,
         by_inputs: _,
         by_root_of_width: _,
+        input,
         dense_layers,
     } = experts;
     let mut said = match score {
@@ -285,6 +287,8 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
             if has(Role::SharedRouter) { "a shared one with a gate" } else { "a shared one" },
         ),
         (with_shared != 1.0, "averaged"),
+        (input == ExpertInput::RouterBefore, "chosen before attention"),
+        (input == ExpertInput::Before, "next to attention and a dense layer"),
         (dense_layers.is_some(), "layers without"),
         (optional, "or none"),
     ];

@@ -12,6 +12,7 @@ use super::{CpuDevice, Matrix, NormVectors, scratch};
 use crate::decoder::{ExpertLayers, Output};
 use crate::memory::{self, Refusals, Result};
 use crate::{error, kernels};
+use model_factory_spec::block::ExpertInput;
 use model_factory_spec::spec::{BesideWeights, ExpertGates, ExpertsWeights, SharedExpert};
 use std::ops::Range;
 
@@ -54,13 +55,21 @@ struct SharedRows {
 }
 
 impl ExpertLayers<CpuDevice> for CpuDevice {
+    fn route(&self, pass: &mut CpuPass<'_>, experts: &ExpertsWeights<Self>) -> error::Result<()> {
+        pass.routed = Routed::default(); // the last layer's memory is free
+        let (visits, rows) = self.visits(&pass.hidden, experts)?;
+        pass.routed = Routed { visits, rows, ..Routed::default() };
+        Ok(())
+    }
+
     fn norm_route_activate(
         &self,
         pass: &mut CpuPass<'_>,
         norm: Option<&NormVectors>,
         experts: &ExpertsWeights<Self>,
     ) -> error::Result<()> {
-        pass.routed = Routed::default(); // the last layer's memory is free
+        // The last layer's memory is free.
+        let Routed { visits, rows, .. } = std::mem::take(&mut pass.routed);
         let hidden = &pass.hidden;
         let width = experts.router.inputs;
         let tokens = hidden.len() / width;
@@ -77,7 +86,10 @@ impl ExpertLayers<CpuDevice> for CpuDevice {
         };
         let of_router = experts.router_norm.as_ref().map(|norm| normed(Some(norm))).transpose()?;
         let normed = normed(norm)?;
-        let (visits, rows) = self.visits(of_router.as_ref().unwrap_or(&normed), experts)?;
+        let (visits, rows) = match experts.input {
+            ExpertInput::RouterBefore => (visits, rows),
+            _ => self.visits(of_router.as_ref().unwrap_or(&normed), experts)?,
+        };
         let activated = self.activate_visits(&normed, width, experts, &visits, &rows)?;
         let shared = experts.shared.as_ref().map(|shared| self.activate_shared(&normed, tokens, shared)).transpose()?;
         pass.routed = Routed { visits, rows, activated, shared };
@@ -98,9 +110,10 @@ impl ExpertLayers<CpuDevice> for CpuDevice {
         };
         mixed.resize(rows * self.buffers.hidden, 0.0);
         mixed.fill(0.0);
-        let normed = |norm| Output { norm: Some(norm), scale: 1.0 };
-        self.add_product(activated, rows, &dense.down, normed(output_norm), product, mixed)?;
-        self.add_routed(routed, rows, experts, normed(experts_norm), product, mixed)?;
+        let [output_norm, experts_norm] =
+            [output_norm, experts_norm].map(|norm| Output { norm: norm.as_ref(), scale: 1.0 });
+        self.add_product(activated, rows, &dense.down, output_norm, product, mixed)?;
+        self.add_routed(routed, rows, experts, experts_norm, product, mixed)?;
         match output {
             Output { norm: Some(norm), scale } => self.norm_add(norm, mixed, scale, hidden)?,
             Output { norm: None, scale } => self.add(hidden, mixed, scale),

@@ -21,6 +21,7 @@ pub(super) const ROUTED: ExpertTable = ExpertTable {
     added_to_sum: 0.0,
     least_sum: 0.0,
     by_root_of_width: false,
+    input: ExpertInput::AfterMixer,
     dense_layers: None,
 };
 

@@ -13,7 +13,7 @@ pub use parts::{
 pub use role::Role;
 
 // Names that the tables use; each table imports all of this module.
-use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
+use crate::block::{Activation, DenseActivation, ExpertInput, KeySharing, Pooling, RopeLayout, RouterScore};
 use experts::*;
 use parts::Evidence::*;
 use parts::PATTERN;
@@ -122,6 +122,8 @@ families! {
     deepseek,
     bailing_moe,
     bailing_moe2,
+    smallthinker,
+    arctic,
 }
 
 /// One family of models: how its files name things, and the options of its block.

@@ -1,7 +1,7 @@
 //! The shapes of the parts of a table: windows, rotation, experts, layers with a state, evidence of variants, refusals, factors.
 
 use super::{Key, Role};
-use crate::block::RouterScore;
+use crate::block::{ExpertInput, RouterScore};
 use crate::spec::StateMixer;
 
 /// How a stored sliding window is used.
@@ -155,6 +155,8 @@ pub struct ExpertTable {
     pub by_inputs: bool,
     /// Whether the router's outputs are divided by the square root of the width.
     pub by_root_of_width: bool,
+    /// What experts and their router read.
+    pub input: ExpertInput,
     /// Keys that say which layers are dense.
     pub dense_layers: Option<DenseLayers>,
 }

@@ -4,7 +4,7 @@ use super::reader::missing;
 use super::routed::{ExpertGates, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 use super::tensors::{Fused, Rows, Tensors, rows_of};
 use super::{BesideWeights, LinearWeights, Norm, NormWeights, Scaling};
-use crate::block::RouterScore;
+use crate::block::{ExpertInput, RouterScore};
 use crate::error::{Error, Result};
 use crate::family::Role;
 use crate::header::TensorInfo;
@@ -46,11 +46,13 @@ impl Tensors<'_> {
             None => self.expert_matrices(Role::ExpertGate, layer).map(ExpertGates::Apart),
         })?;
         let (up, down) = (self.expert_matrices(Role::ExpertUp, layer)?, self.expert_matrices(Role::ExpertDown, layer)?);
-        let with_shared = self.family.experts.map(|table| table.with_shared).filter(|_| shared.is_some());
-        let scale = with_shared.unwrap_or(1.0);
+        let (input, with_shared) =
+            self.family.experts.map_or((ExpertInput::AfterMixer, 1.0), |table| (table.input, table.with_shared));
+        let scale = if shared.is_some() { with_shared } else { 1.0 };
         Ok(ExpertsWeights {
             router,
             router_norm,
+            input,
             routing,
             choice_bias,
             expert_scales,
@@ -66,8 +68,8 @@ impl Tensors<'_> {
         Ok(BesideWeights {
             norm: self.norm(Role::MlpNorm, layer)?,
             dense: self.dense([Role::Gate, Role::Up, Role::Down], layer)?,
-            output_norm: self.norm(Role::DenseOutputNorm, layer)?,
-            experts_norm: self.norm(Role::ExpertsOutputNorm, layer)?,
+            output_norm: self.norm_if_named(Role::DenseOutputNorm, layer)?,
+            experts_norm: self.norm_if_named(Role::ExpertsOutputNorm, layer)?,
         })
     }
 

@@ -186,9 +186,9 @@ weights! {
         /// The layer.
         pub dense: DenseWeights<W> = part,
         /// Of its output, `[hidden]`.
-        pub output_norm: W::Norm = norm,
+        pub output_norm: Option<W::Norm> = optional norm,
         /// Of the experts' output, `[hidden]`.
-        pub experts_norm: W::Norm = norm,
+        pub experts_norm: Option<W::Norm> = optional norm,
     }
 
     /// The weights of a feed-forward layer without experts, or of one expert.

@@ -2,7 +2,7 @@
 
 use super::weights::{mapped, weights};
 use super::{Activation, DenseWeights, LinearWeights, MapWeights, Stored, WeightTypes};
-use crate::block::RouterScore;
+use crate::block::{ExpertInput, RouterScore};
 
 weights! {
     /// A feed-forward layer of experts, of which each token uses a few.
@@ -11,6 +11,8 @@ weights! {
         pub router: W::Matrix = matrix,
         /// The norm of the router's input, `[hidden]`, if that is not the experts' input but the input of their norm.
         pub router_norm: Option<W::Norm> = optional norm,
+        /// What experts and router read of the block.
+        pub input: ExpertInput,
         /// Which experts a token uses, and how their outputs are weighted.
         pub routing: Routing,
         /// The bias that is added to the scores to choose experts, but not to weight them, `[experts]`.

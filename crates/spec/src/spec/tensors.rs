@@ -142,7 +142,7 @@ impl<'a> Tensors<'a> {
         let by_flag = matches!(self.family.block.parallel, Parallel::Flag(_));
         let shared = self.parallel(at)? && (by_flag || stems[0] == stems[1]);
         let mlp_norm = if shared { None } else { self.norm_if_named(Role::MlpNorm, at)? };
-        let beside = experts.is_some() && self.names(Role::ExpertsOutputNorm);
+        let beside = experts.is_some() && self.names(Role::ExpertsNorm);
         let (mlp_norm, beside) = match beside {
             true => (Some(self.norm(Role::ExpertsNorm, at)?), Some(Box::new(self.beside(at)?))),
             false => (mlp_norm, None),
