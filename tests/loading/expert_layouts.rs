@@ -15,6 +15,9 @@ use std::path::Path;
 /// A tensor's dtype, shape and bytes.
 type Tensor = (Dtype, Vec<usize>, Vec<u8>);
 
+/// What names become.
+type Rename = fn(&str) -> String;
+
 /// The names of an expert's gate, up and down projections.
 const PARTS: [[&str; 3]; 2] = [["w1", "w3", "w2"], ["gate_proj", "up_proj", "down_proj"]];
 
@@ -89,7 +92,7 @@ fn logits(model: &Model) -> Vec<f32> {
 
 #[test]
 fn experts_by_rows_in_one_tensor_have_the_bits_of_single_ones() {
-    let renames: [(&str, fn(&str) -> String); 6] = [
+    let renames: [(&str, Rename); 6] = [
         ("mixtral", |name| name.replace(".block_sparse_moe.", ".mlp.")),
         ("phi-3.5-moe", |name| name.replace(".block_sparse_moe.", ".mlp.").replace(".mlp.gate.", ".mlp.router.")),
         ("lfm2-moe", str::to_owned),
