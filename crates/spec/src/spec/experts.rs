@@ -16,17 +16,26 @@ const MAX_EXPERTS: usize = 4096;
 /// The same of all layers together.
 const MAX_EXPERTS_IN_ALL: usize = 1 << 16;
 
+impl ExpertTable {
+    /// Whether one layer of every so many has experts.
+    pub(super) fn lies_in_some_layers(&self) -> bool {
+        self.dense_layers.is_some_and(|dense| dense.place.is_some())
+    }
+}
+
 impl Reader<'_> {
     pub(super) fn expert_sizes(&self, dense: usize, layers: usize) -> Result<Option<ExpertSizes>> {
         let Some(table) = &self.family.experts else { return Ok(None) };
+        // One expert of some layers is no choice, but their dense layer.
+        let fewest = if table.lies_in_some_layers() { 2 } else { 1 };
         let said = match table.flag {
             _ if self.single_layers()?.is_some_and(|layers| !layers.contains(&SubLayer::Experts)) => false,
             None if !table.optional => true,
-            _ if self.is_gguf() => self.gguf_experts()? > 0,
+            _ if self.is_gguf() => self.gguf_experts()? >= fewest,
             Some(flag) => self.fields().boolean(flag)?.unwrap_or(false),
             None => {
                 let counts = table.count.iter().map(|key| self.fields().unsigned(key.config));
-                counts.collect::<Result<Vec<_>>>()?.iter().all(|count| *count != Some(0))
+                counts.collect::<Result<Vec<_>>>()?.iter().all(|count| count.is_none_or(|count| count >= fewest))
             }
         };
         if !said {
@@ -205,7 +214,13 @@ impl Reader<'_> {
             "" => None,
             _ => self.interval(&self.key(table.step))?.map(|every| every as u64),
         };
-        let step = step.or(experts.map(|_| 1));
+        let (step, at) = match table.place.filter(|_| !self.is_gguf()) {
+            Some(place) => {
+                let [every, at] = self.place(&place)?.map(|number| number as u64);
+                (Some(every), every - 1 - at)
+            }
+            None => (step.or(experts.map(|_| 1)), 0),
+        };
         let listed = if self.is_gguf() { None } else { self.listed_layers(table.list, layers)? };
         let (mut first, mut dense) = (0, listed.unwrap_or_default());
         let last = self.last_with_experts(table.last, layers)?;
@@ -215,7 +230,10 @@ impl Reader<'_> {
             _ => None,
         };
         let kinds = match self.listed(table.kinds, "dense or sparse", is_dense)? {
-            None if table.gguf_without_router && self.is_gguf() => Some(self.without_router(layers)),
+            // Nothing is made for each of more layers than may have experts.
+            None if table.gguf_without_router && self.is_gguf() && layers <= MAX_EXPERTS_IN_ALL => {
+                Some(self.without_router(layers))
+            }
             kinds => kinds,
         };
         match kinds {
@@ -228,7 +246,7 @@ impl Reader<'_> {
                 return single.get(layer) == Some(&SubLayer::Experts);
             }
             let layer = layer as u64;
-            let counts = layer <= last && step.is_some_and(|step| (layer + 1).is_multiple_of(step));
+            let counts = layer <= last && step.is_some_and(|step| (layer + 1 + at).is_multiple_of(step));
             counts && layer >= first && dense.binary_search(&layer).is_err()
         })
     }
