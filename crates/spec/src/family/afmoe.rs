@@ -60,16 +60,16 @@ pub(super) const FAMILY: Family = Family {
         score: RouterScore::Sigmoid,
         normalized: Normalized::Flag { config: "route_norm", absent: true, gguf: false },
         added_to_sum: 1e-20,
-        dense_layers: Some(DenseLayers::First {
-            count: Key { config: "num_dense_layers", ..FIRST_DENSE },
-            config_default: (1, CONFIG),
-            kinds: "",
+        dense_layers: Some(DenseLayers {
+            first: Key { config: "num_dense_layers", ..FIRST_DENSE },
+            config_first: (1, CONFIG),
+            ..DENSE
         }),
         ..QWEN_ROUTED
     }),
     rope: RopeTable {
         theta: Some((10_000.0, CONFIG)),
-        unrotated: Some(Unrotated::WithoutWindow { unless_all: false }),
+        unrotated: Some(Unrotated::WithoutWindow { unless_all: false, but_dense: false }),
         ..ROPE
     },
     head: HeadTable {

@@ -68,11 +68,7 @@ pub(super) const FAMILY: Family = Family {
         }),
         score: RouterScore::Sigmoid,
         normalized: Normalized::Fixed(true),
-        dense_layers: Some(DenseLayers::First {
-            count: FIRST_DENSE,
-            config_default: (1, CONFIG),
-            kinds: "mlp_layer_types",
-        }),
+        dense_layers: Some(DenseLayers { first: FIRST_DENSE, config_first: (1, CONFIG), kinds: MLP_KINDS, ..DENSE }),
         ..QWEN_ROUTED
     }),
     rope: RopeTable {

@@ -3,20 +3,25 @@
 mod experts;
 mod parts;
 mod role;
+mod starts;
 
 pub use crate::spec::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
+pub(crate) use parts::DENSE;
 pub use parts::{
     AdjustedWidth, DenseLayers, Evidence, ExpertTable, Factor, FactorOf, GateWidth, GroupTable, HeadNorms, Normalized,
     Parallel, PlaceOfLayers, Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
+pub use starts::LLAMA_LIKE_TENSORS;
 
 // Names that the tables use; each table imports all of this module.
-use crate::block::{Activation, DenseActivation, KeySharing, Pooling, QkvOrder, RopeLayout, RouterScore};
+use crate::block::{Activation, DenseActivation, ExpertInput, KeySharing, Pooling, QkvOrder, RopeLayout, RouterScore};
 use experts::*;
 use parts::Evidence::*;
 use parts::PATTERN;
+use qwen2_moe::SHARED_WIDTH;
 use qwen3::HEAD_NORMS;
+use starts::*;
 
 /// Declares the file of each family, and the registry of them.
 macro_rules! families {
@@ -132,6 +137,17 @@ families! {
     mamba2,
     jamba,
     plamo2,
+    ernie_moe,
+    hunyuan_moe,
+    dots1,
+    exaone_moe,
+    cohere2_moe,
+    hy_v3,
+    deepseek,
+    bailing_moe,
+    bailing_moe2,
+    smallthinker,
+    arctic,
 }
 
 /// One family of models: how its files name things, and the options of its block.
@@ -202,6 +218,8 @@ pub struct FileTable {
 /// The options of the block.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockTable {
+    /// The key of the epsilon by which norms are of root mean square, where they are otherwise not.
+    pub rms_key: Option<Key>,
     /// The kind of the norms. The names of the tensors say which norms a block has; one with an empty name has no weight.
     pub norm: NormKind,
     /// Whether the weight of the last norm is stored as it is, where those of others are offsets from one.
@@ -440,6 +458,7 @@ pub const LLAMA_LIKE: Family = Family {
     biases: &[],
     window: Window::Unused,
     block: BlockTable {
+        rms_key: None,
         norm: NormKind::Rms,
         plain_final_norm: false,
         output_norm_eps: None,
@@ -506,89 +525,6 @@ pub const LLAMA_LIKE: Family = Family {
     },
     variants: &[],
     name: "",
-};
-
-// Parts of this table, and the rotation of families whose GGUF converter permutes the rows of q and k to rotate adjacent pairs.
-const FILES: FileTable = LLAMA_LIKE.files;
-const BLOCK: BlockTable = LLAMA_LIKE.block;
-const HEAD: HeadTable = LLAMA_LIKE.head;
-const ROPE: RopeTable = LLAMA_LIKE.rope;
-const PERMUTED: RopeTable = RopeTable { gguf_layout: RopeLayout::Interleaved, ..ROPE };
-const INTERLEAVED: RopeTable = RopeTable { config_layout: RopeLayout::Interleaved, ..PERMUTED };
-
-// Biases and fused tensors that several tables have.
-const ATTENTION_BIAS: Biases = (&[Role::Q, Role::K, Role::V, Role::O], Bias::Flag("attention_bias"));
-const MLP_BIAS: Biases = (&[Role::Gate, Role::Up, Role::Down], Bias::Flag("mlp_bias"));
-const QKV: FusedName = FusedName::new(&[Role::Q, Role::K, Role::V], "blk.{}.attn_qkv", "");
-const GATE_UP: FusedName = FusedName::new(&[Role::Gate, Role::Up], "blk.{}.ffn_up", "");
-
-/// The tensor names of Llama and of every family with the same block.
-#[rustfmt::skip]
-pub const LLAMA_LIKE_TENSORS: &[TensorName] = &[
-    TensorName { role: Role::Embedding,     gguf: "token_embd",          config: "model.embed_tokens" },
-    TensorName { role: Role::Head,          gguf: "output",              config: "lm_head" },
-    TensorName { role: Role::Q,             gguf: "blk.{}.attn_q",       config: "model.layers.{}.self_attn.q_proj" },
-    TensorName { role: Role::K,             gguf: "blk.{}.attn_k",       config: "model.layers.{}.self_attn.k_proj" },
-    TensorName { role: Role::V,             gguf: "blk.{}.attn_v",       config: "model.layers.{}.self_attn.v_proj" },
-    TensorName { role: Role::O,             gguf: "blk.{}.attn_output",  config: "model.layers.{}.self_attn.o_proj" },
-    TensorName { role: Role::Gate,          gguf: "blk.{}.ffn_gate",     config: "model.layers.{}.mlp.gate_proj" },
-    TensorName { role: Role::Up,            gguf: "blk.{}.ffn_up",       config: "model.layers.{}.mlp.up_proj" },
-    TensorName { role: Role::Down,          gguf: "blk.{}.ffn_down",     config: "model.layers.{}.mlp.down_proj" },
-    TensorName { role: Role::FinalNorm,     gguf: "output_norm",         config: "model.norm" },
-    TensorName { role: Role::AttentionNorm, gguf: "blk.{}.attn_norm",    config: "model.layers.{}.input_layernorm" },
-    TensorName { role: Role::MlpNorm,       gguf: "blk.{}.ffn_norm",     config: "model.layers.{}.post_attention_layernorm" },
-];
-
-/// Tensor names of the embedding, the head, queries, keys and values.
-const EMBEDDING_TO_VALUES: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(5).0;
-
-/// All tensor names but that of the norm before the feed-forward layer.
-const WITHOUT_MLP_NORM: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(11).0;
-
-/// All tensor names but those of norms.
-const WITHOUT_NORMS: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(9).0;
-
-/// Norms without weights, in both formats.
-const NORMS_WITHOUT_WEIGHTS: &[TensorName] = &[
-    TensorName { role: Role::FinalNorm, gguf: "", config: "" },
-    TensorName { role: Role::AttentionNorm, gguf: "", config: "" },
-    TensorName { role: Role::MlpNorm, gguf: "", config: "" },
-];
-
-/// All tensor names but those of the norms before sub-layers.
-const WITHOUT_INPUT_NORMS: &[TensorName] = LLAMA_LIKE_TENSORS.split_at(10).0;
-
-/// The keys of Llama and of every family with the same block.
-#[rustfmt::skip]
-const KEYS: Keys = Keys {
-    hidden:       Key { gguf: ".embedding_length",                 config: "hidden_size" },
-    feed_forward: Key { gguf: ".feed_forward_length",              config: "intermediate_size" },
-    layers:       Key { gguf: ".block_count",                      config: "num_hidden_layers" },
-    heads:        Key { gguf: ".attention.head_count",             config: "num_attention_heads" },
-    kv_heads:     Key { gguf: ".attention.head_count_kv",          config: "num_key_value_heads" },
-    head_dim:     Key { gguf: ".attention.key_length",             config: "head_dim" },
-    vocab:        Key { gguf: ".vocab_size",                       config: "vocab_size" },
-    context:      Key { gguf: ".context_length",                   config: "max_position_embeddings" },
-    norm_eps:     Key { gguf: ".attention.layer_norm_rms_epsilon", config: "rms_norm_eps" },
-};
-
-/// The keys of families whose norms are of mean and variance.
-const LAYER_NORM_KEYS: Keys =
-    Keys { norm_eps: Key { gguf: ".attention.layer_norm_epsilon", config: "layer_norm_eps" }, ..KEYS };
-
-/// The keys of families whose `config.json` says nothing of heads but their number.
-const HEADS_ALIKE_KEYS: Keys = Keys {
-    kv_heads: Key { config: "", ..KEYS.kv_heads },
-    head_dim: Key { config: "", ..KEYS.head_dim },
-    ..LAYER_NORM_KEYS
-};
-
-/// ALiBi with slopes of which files say nothing.
-const ALIBI: Factor = Factor {
-    of: FactorOf::Alibi,
-    key: Key::gguf(""),
-    gguf_default: Some((8.0, "arXiv 2108.12409")),
-    config_default: Some((8.0, "arXiv 2108.12409")),
 };
 
 /// The names of one role's tensor.

@@ -4,6 +4,7 @@ mod classifier;
 mod columns;
 mod curve;
 mod embedding;
+mod expert_matrices;
 mod experts;
 mod factors;
 mod inspect;
@@ -13,6 +14,7 @@ mod layer_embedding;
 mod layers;
 mod mixer;
 mod names;
+mod norms;
 mod passes;
 mod predictor;
 mod reader;
@@ -46,7 +48,7 @@ pub use mixer::{
 };
 pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
-pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
+pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Normalization, Routing, SharedExpert};
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
@@ -188,9 +190,9 @@ weights! {
         /// The layer.
         pub dense: DenseWeights<W> = part,
         /// Of its output, `[hidden]`.
-        pub output_norm: W::Norm = norm,
+        pub output_norm: Option<W::Norm> = optional norm,
         /// Of the experts' output, `[hidden]`.
-        pub experts_norm: W::Norm = norm,
+        pub experts_norm: Option<W::Norm> = optional norm,
     }
 
     /// The weights of a feed-forward layer without experts, or of one expert.
@@ -585,18 +587,5 @@ impl LinearWeights {
             },
         };
         tensors.into_iter().flatten().chain(self.factor.as_ref().map(|factor| &factor.tensor))
-    }
-}
-
-impl NormWeights {
-    /// The scale, and the shift of one that has it.
-    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let bias = if let Norm::Layer { bias, .. } = &self.kind { bias.as_ref() } else { None };
-        self.weight.iter().chain(bias)
-    }
-
-    /// Whether its weight is stored as an offset from one.
-    pub fn is_from_one(&self) -> bool {
-        matches!(self.kind, Norm::Rms { offset: true, .. } | Norm::Layer { offset: true, .. })
     }
 }

@@ -376,7 +376,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The default of a key in `config.json`, if the family's table has one.
-    fn default(&self, key: Key) -> Option<f64> {
+    pub(super) fn default(&self, key: Key) -> Option<f64> {
         let files = &self.family.files;
         let mut defaults = files.defaults.iter().copied().flatten().filter(|_| !self.is_gguf());
         let (name, value) = *defaults.find(|(name, _)| *name == key.config)?;
@@ -446,26 +446,6 @@ impl<'a> Reader<'a> {
             Ok(value) if value > 0 => Ok(value as usize),
             _ => Err(self.value(name, value, "a number between 1 and 2147483647".into())),
         }
-    }
-
-    /// The epsilon of every norm.
-    pub(super) fn norm_eps(&self) -> Result<f64> {
-        let key = self.key(self.family.files.keys.norm_eps);
-        let eps = self.fields().number(&key)?.or_else(|| self.default(self.family.files.keys.norm_eps));
-        self.epsilon(&key, eps.ok_or_else(|| missing(self.fields(), &key, "the norm's epsilon is never guessed"))?)
-    }
-
-    /// The epsilon of norms behind sub-layers, where it is another.
-    pub(super) fn output_norm_eps(&self) -> Result<Option<f64>> {
-        let Some((key, eps, why)) = self.family.block.output_norm_eps else { return Ok(None) };
-        let key = self.key(key);
-        let what = format_args!("an epsilon of {eps} behind sub-layers");
-        self.epsilon(&key, self.or_absent(self.fields().number(&key)?, eps, what, &key, why)).map(Some)
-    }
-
-    fn epsilon(&self, key: &str, eps: f64) -> Result<f64> {
-        let known = eps > 0.0 && eps < 1.0;
-        if known { Ok(eps) } else { Err(self.value(key, eps, "a number between 0 and 1".into())) }
     }
 
     /// The number of experts by the key that is common to all architectures of GGUF.

@@ -43,6 +43,7 @@ pub(super) struct Tensors<'a> {
 }
 
 pub(super) struct Options {
+    pub(super) norm: NormKind,
     pub(super) norm_eps: f64,
     /// Of norms behind sub-layers, where it is another.
     pub(super) output_norm_eps: Option<f64>,
@@ -109,9 +110,6 @@ impl<'a> Tensors<'a> {
     /// The block `layer`, with experts where it has a routing of these.
     pub(super) fn layer(&mut self, layer: usize, experts: Option<Routing>) -> Result<LayerWeights> {
         let parallel = self.parallel(Some(layer))?;
-        let by_storage = self.reader.is_gguf() && self.family.experts.is_some_and(|table| table.lies_in_some_layers());
-        let router = self.weight_name(Role::Router, Some(layer));
-        let experts = experts.filter(|_| !by_storage || self.stores(&router));
         let (mixes, feeds_forward) = if self.predicts { (true, true) } else { self.options.layers.sub_layers(layer) };
         let mixer = if mixes { Some(self.mixer(layer)?) } else { None };
         let feed_forward = if feeds_forward { Some(self.feed_forward(layer, experts)?) } else { None };
@@ -147,7 +145,7 @@ impl<'a> Tensors<'a> {
         let by_flag = matches!(self.family.block.parallel, Parallel::Flag(_));
         let shared = self.parallel(at)? && (by_flag || stems[0] == stems[1]);
         let mlp_norm = if shared { None } else { self.norm_if_named(Role::MlpNorm, at)? };
-        let beside = experts.is_some() && self.names(Role::ExpertsOutputNorm);
+        let beside = experts.is_some() && self.names(Role::ExpertsNorm);
         let (mlp_norm, beside) = match beside {
             true => (Some(self.norm(Role::ExpertsNorm, at)?), Some(Box::new(self.beside(at)?))),
             false => (mlp_norm, None),
@@ -318,9 +316,9 @@ impl<'a> Tensors<'a> {
         // A norm whose name is empty has no tensor.
         let weight = if stem.is_empty() { None } else { Some(self.vector(role, layer, &name)?) };
         let (width, gguf) = (self.shape(role, layer).0 as usize, self.reader.is_gguf());
-        let kind = match self.family.block.norm {
+        let kind = match self.options.norm {
             NormKind::Layer | NormKind::LayerFromOne => {
-                let offset = !gguf && self.family.block.norm == NormKind::LayerFromOne;
+                let offset = !gguf && self.options.norm == NormKind::LayerFromOne;
                 Norm::Layer { eps, offset, bias: Some(self.vector(role, layer, &format!("{stem}.bias"))?) }
             }
             NormKind::PlainLayer => Norm::Layer { eps, offset: false, bias: None },
@@ -365,9 +363,11 @@ impl<'a> Tensors<'a> {
         let head_dim = self.sizes(layer).head_dim as u64;
         let weight = self.floats(role, layer, &self.weight_name(role, layer), &[width / head_dim, head_dim])?;
         let eps = self.options.norm_eps;
-        let kind = match block.norm {
+        let kind = match self.options.norm {
             NormKind::Rms | NormKind::RmsFromOne => Norm::Rms { eps, offset: false },
-            NormKind::Layer | NormKind::LayerFromOne | NormKind::PlainLayer => Norm::Layer { eps, offset: false, bias: None },
+            NormKind::Layer | NormKind::LayerFromOne | NormKind::PlainLayer => {
+                Norm::Layer { eps, offset: false, bias: None }
+            }
         };
         let weight = Some(TensorInfo { shape: vec![width], ..weight });
         Ok(Some(NormWeights { weight, width: width as usize, kind }))
