@@ -6,8 +6,8 @@ mod role;
 
 pub use crate::spec::{DeltaNetKeys, StateMixer};
 pub use parts::{
-    AdjustedWidth, DenseLayers, Evidence, ExpertTable, Factor, FactorOf, GateWidth, GroupTable, HeadNorms, Normalized,
-    Parallel, Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
+    AdjustedWidth, DenseLayers, Encoder, Evidence, ExpertTable, Factor, FactorOf, GateWidth, GroupTable, HeadNorms,
+    Normalized, Parallel, Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
 
@@ -89,6 +89,15 @@ families! {
     roberta,
     nomic_bert,
     modern_bert,
+    eurobert,
+    llama_embed,
+    distilbert,
+    jina_bert,
+    jina3,
+    gte,
+    gemma_embedding,
+    mpnet,
+    nomic_bert_moe,
     nemotron_h,
     bamba,
     falcon_h1,
@@ -285,19 +294,21 @@ pub struct HeadTable {
     pub tied: (bool, &'static str),
     /// The keys that say whether the output head is the embedding; the first that is present counts.
     pub tied_keys: &'static [&'static str],
-    /// Whether it is an encoder: tokens attend to later ones too, and there is no output head.
-    pub encoder: bool,
+    /// Which models are encoders: tokens attend to later ones too, and there is no output head.
+    pub encoder: Encoder,
     /// Whether the embedding's rows are multiplied by the square root of the width.
     pub embedding_by_root_of_width: bool,
     /// Rows of position embeddings before that of the first token, which the context's key does not count.
     pub first_position: usize,
-    /// The key of the padding token in `config.json`, with its default and its source: rows of positions begin after
+    /// The key of the padding token in `config.json`, with its default and its source, or no key: rows of positions begin after
     /// its id. In GGUF the rows before are left out.
     pub padding: Option<(&'static str, usize, &'static str)>,
     /// The key of the number of token types, and its default in `config.json`, with its source.
     pub token_types: Option<(Key, usize, &'static str)>,
     /// The classification head of models that classify texts or rank documents.
     pub classifier: Option<ClassifierTable>,
+    /// Dense layers after the pooling in GGUF files: the name of the tensor, and the keys of its inputs and outputs.
+    pub dense: &'static [(&'static str, Key, Key)],
     /// The key of the number of layers that predict further tokens: a head that is loaded only on request. In GGUF they
     /// are the last blocks.
     pub predictors: Option<Key>,
@@ -344,8 +355,8 @@ pub enum NormKind {
 /// A classification head. The names of the tensors say which layers and norms it has.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassifierTable {
-    /// Which tokens' hidden states the head reads.
-    pub pooling: Pooling,
+    /// Which tokens' hidden states the head reads; `None` for the mean of the scores of all tokens, which is not computed.
+    pub pooling: Option<Pooling>,
     /// The key of `config.json` for the pooling, where models differ.
     pub pooling_key: Option<&'static str>,
     /// The key of `config.json` for the activation, where models differ.
@@ -356,7 +367,7 @@ pub struct ClassifierTable {
 
 /// One matrix over the last token's hidden state, as transformers' decoders have it.
 pub(crate) const SCORE: ClassifierTable =
-    ClassifierTable { pooling: Pooling::Last, pooling_key: None, activation_key: None, dense: None };
+    ClassifierTable { pooling: Some(Pooling::Last), pooling_key: None, activation_key: None, dense: None };
 
 #[rustfmt::skip]
 pub(crate) const SCORE_TENSORS: &[TensorName] = &[
@@ -447,12 +458,13 @@ pub const LLAMA_LIKE: Family = Family {
     head: HeadTable {
         tied: (false, "the default of transformers"),
         tied_keys: &["tie_word_embeddings"],
-        encoder: false,
+        encoder: Encoder::No,
         embedding_by_root_of_width: false,
         first_position: 0,
         padding: None,
         token_types: None,
         classifier: None,
+        dense: &[],
         predictors: None,
         predictors_after: false,
     },

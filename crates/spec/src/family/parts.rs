@@ -77,6 +77,20 @@ pub enum Unrotated {
     WithoutWindow { unless_all: bool },
 }
 
+/// Which models of a family are encoders: a token attends to all of its text. Other decoders refuse files that say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
+pub enum Encoder {
+    /// None.
+    No,
+    /// All. GGUF files have to say so, or llama.cpp takes them for decoders, unless `by_name` the architecture does.
+    Yes { by_name: bool },
+    /// Those whose key `is_causal`, in GGUF `attention.causal`, is false. A window is then as many positions to either side.
+    UnlessCausal,
+    /// Those in which this flag of `config.json` is true, and all in GGUF.
+    Flag(&'static str),
+}
+
 /// What norms of queries and keys are over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadNorms {
@@ -180,6 +194,8 @@ pub enum DenseLayers {
     /// Dense are the first `count` layers: none where a GGUF file does not say it, the default, with its source, where
     /// `config.json` does not. A list `kinds` there, where the family has one, says `dense` or `sparse` of each layer.
     First { count: Key, config_default: (usize, &'static str), kinds: &'static str },
+    /// Dense are all layers but those whose number, from 0, leaves 1 when divided by the number of this key; 0 means that all are.
+    ButEvery(Key),
 }
 
 /// Layers that keep a recurrent state in place of keys and values.

@@ -176,6 +176,7 @@ impl Reader<'_> {
     pub(super) fn layers_with_experts(&self, layers: usize) -> Result<impl Fn(usize) -> bool + use<>> {
         let (experts, single) = (self.family.experts, self.single_layers()?);
         let (mut step, mut first, mut dense) = (experts.map(|_| 1), 0, Vec::new());
+        let mut left_over = 0;
         match (experts.and_then(|table| table.dense_layers), self.config) {
             (Some(DenseLayers::Listed { step: key, list }), Some(_)) => {
                 step = self.interval(key)?.map(|every| every as u64).or(step);
@@ -206,6 +207,14 @@ impl Reader<'_> {
                     (None, count) => count.unwrap_or(0),
                 };
             }
+            (Some(DenseLayers::ButEvery(key)), _) => {
+                let key = self.key(key);
+                step = self.fields().unsigned(&key)?.filter(|every| *every > 0);
+                left_over = 2;
+                if step == Some(1) {
+                    return Err(self.value(&key, 1, "0, or more than 1".into()));
+                }
+            }
             (Some(DenseLayers::Listed { .. }) | None, _) => {}
         }
         Ok(move |layer: usize| {
@@ -213,7 +222,7 @@ impl Reader<'_> {
                 return single.get(layer) == Some(&SubLayer::Experts);
             }
             let layer = layer as u64;
-            let counts = step.is_some_and(|step| (layer + 1).is_multiple_of(step));
+            let counts = step.is_some_and(|step| (layer + 1) % step == left_over % step);
             counts && layer >= first && dense.binary_search(&layer).is_err()
         })
     }
