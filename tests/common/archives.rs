@@ -1,14 +1,16 @@
 //! Checkpoints that are archives, `fixtures/families/NAME.tar.gz`: they are unpacked once, where cargo keeps what tests write.
 //!
-//! The weights of one are the same numbers in BF16, F16 and F32, so that only `bf16/` has them: what `f32/` and `f16/` lack
-//! is made of it.
+//! Of `f32/`, `bf16/` and `f16/` one has weights and what is the same in all: what others lack is made of it. The weights are the
+//! same numbers in each, or those of `f32/` rounded.
 
 use super::fixtures;
-use half::f16;
+use half::{bf16, f16};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+const WEIGHTS: &str = "model.safetensors";
 
 /// The names of all archives.
 pub(crate) fn names() -> impl Iterator<Item = String> {
@@ -39,9 +41,10 @@ pub(crate) fn unpacked(name: &str) -> PathBuf {
         fs::create_dir_all(&all).expect("a folder for archives");
         let made = tempfile::tempdir_in(&all).expect("a folder");
         tar::Archive::new(flate2::read::GzDecoder::new(&*bytes)).unpack(made.path()).expect("a sound archive");
-        for (dtype, name) in [(Dtype::F32, "f32"), (Dtype::F16, "f16")] {
-            complete(&made.path().join("bf16"), &made.path().join(name), dtype);
-        }
+        let dtypes = [(Dtype::F32, "f32"), (Dtype::BF16, "bf16"), (Dtype::F16, "f16")];
+        let folders = dtypes.map(|(dtype, name)| (dtype, made.path().join(name)));
+        let whole = folders.iter().find(|(_, folder)| folder.join(WEIGHTS).exists()).expect("weights");
+        folders.iter().filter(|(_, folder)| folder.exists()).for_each(|lacking| complete(whole, lacking));
         // Another test may have been faster.
         let _ = fs::rename(made.path(), &folder);
         assert!(folder.exists(), "{} was not made", folder.display());
@@ -49,38 +52,45 @@ pub(crate) fn unpacked(name: &str) -> PathBuf {
     folder
 }
 
-/// Gives `folder` what it lacks of `bf16`, weights in `dtype`. Without a folder there is nothing to do.
-fn complete(bf16: &Path, folder: &Path, dtype: Dtype) {
-    if !folder.exists() {
-        return;
-    }
-    for entry in fs::read_dir(bf16).expect("a folder bf16") {
+/// Gives a folder of a dtype what it lacks of the `whole` one.
+fn complete((stored, whole): &(Dtype, PathBuf), (dtype, folder): &(Dtype, PathBuf)) {
+    for entry in fs::read_dir(whole).expect("a folder with weights") {
         let name = entry.expect("an entry").file_name();
-        if !folder.join(&name).exists() && name != "model.safetensors" {
-            fs::copy(bf16.join(&name), folder.join(&name)).expect("a file is copied");
+        if !folder.join(&name).exists() && name != WEIGHTS {
+            fs::copy(whole.join(&name), folder.join(&name)).expect("a file is copied");
         }
     }
-    let stored = fs::read(bf16.join("model.safetensors")).expect("weights");
-    let stored = SafeTensors::deserialize(&stored).expect("sound weights");
-    let widened: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> =
-        stored.iter().map(|(name, tensor)| widen(name, &tensor, dtype)).collect();
-    let views = widened.iter().map(|(name, dtype, shape, bytes)| {
+    if folder.join(WEIGHTS).exists() {
+        return;
+    }
+    let weights = fs::read(whole.join(WEIGHTS)).expect("weights");
+    let weights = SafeTensors::deserialize(&weights).expect("sound weights");
+    // Others stay: a few are F32 in BF16's folder too.
+    let made: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = weights
+        .iter()
+        .map(|(name, tensor)| match tensor.dtype() == *stored {
+            true => (name.to_owned(), *dtype, tensor.shape().to_vec(), convert(tensor.data(), *stored, *dtype)),
+            false => (name.to_owned(), tensor.dtype(), tensor.shape().to_vec(), tensor.data().to_vec()),
+        })
+        .collect();
+    let views = made.iter().map(|(name, dtype, shape, bytes)| {
         (name, TensorView::new(*dtype, shape.clone(), bytes).expect("the shape of the bytes"))
     });
     let metadata = Some([("format".to_owned(), "pt".to_owned())].into());
-    safetensors::serialize_to_file(views, metadata, &folder.join("model.safetensors")).expect("weights are written");
+    safetensors::serialize_to_file(views, metadata, &folder.join(WEIGHTS)).expect("weights are written");
 }
 
-/// A tensor in `dtype`; one that is not BF16 stays as it is.
-fn widen(name: &str, tensor: &TensorView<'_>, dtype: Dtype) -> (String, Dtype, Vec<usize>, Vec<u8>) {
-    let floats =
-        || tensor.data().chunks_exact(2).map(|pair| f32::from_bits(u32::from_le_bytes([0, 0, pair[0], pair[1]])));
-    let (dtype, bytes) = match (tensor.dtype(), dtype) {
-        (Dtype::BF16, Dtype::F32) => (dtype, floats().flat_map(f32::to_le_bytes).collect()),
-        (Dtype::BF16, _) => (dtype, floats().flat_map(|value| exactly(value).to_le_bytes()).collect()),
-        (stored, _) => (stored, tensor.data().to_vec()),
-    };
-    (name.to_owned(), dtype, tensor.shape().to_vec(), bytes)
+/// Weights in another dtype: those of F32 are rounded, others are the same numbers.
+fn convert(bytes: &[u8], stored: Dtype, dtype: Dtype) -> Vec<u8> {
+    let narrow = || bytes.as_chunks().0.iter().map(|pair| bf16::from_le_bytes(*pair).to_f32());
+    let wide = || bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four));
+    match (stored, dtype) {
+        (Dtype::BF16, Dtype::F32) => narrow().flat_map(f32::to_le_bytes).collect(),
+        (Dtype::BF16, Dtype::F16) => narrow().flat_map(|value| exactly(value).to_le_bytes()).collect(),
+        (Dtype::F32, Dtype::BF16) => wide().flat_map(|value| bf16::from_f32(value).to_le_bytes()).collect(),
+        (Dtype::F32, Dtype::F16) => wide().flat_map(|value| f16::from_f32(value).to_le_bytes()).collect(),
+        other => panic!("{other:?} in an archive"),
+    }
 }
 
 fn exactly(value: f32) -> f16 {

@@ -10,7 +10,7 @@ mod made;
 mod same;
 mod schemas;
 
-use common::{fixtures, load};
+use common::{archives, fixtures, load};
 use model_factory::generate::{Constraint, Step, StopTokens};
 use model_factory::{
     CancellationToken, Error, FinishReason, GenerateOptions, Generation, Grammar, GrammarError, Logits, Model,
@@ -315,7 +315,7 @@ fn thoughts_are_free_and_answers_are_not() {
     ];
     let texts = ["yes", "no", "perhaps not"];
     for (name, prompt, says, thought) in table {
-        let model = load(fixtures().join("models").join(name));
+        let model = load(archives::path(name));
         let tokenizer = Arc::clone(model.tokenizer());
         let prompt = tokenizer.encode(prompt, false).unwrap();
         let wants = tokenizer.encode(says, false).unwrap();

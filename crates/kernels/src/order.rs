@@ -40,13 +40,6 @@ impl Order {
         (self.blocks + LANES - 1 - Order::lane(i)) / LANES
     }
 
-    /// The blocks in this order.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-    pub(super) fn in_order(&self) -> impl Iterator<Item = usize> + use<> {
-        let blocks = self.blocks;
-        (0..LANES).flat_map(move |i| (Order::lane(i)..blocks).step_by(LANES))
-    }
-
     /// The place of block `b`; `None` past the end.
     pub(super) fn place(&self, b: usize) -> Option<usize> {
         (b < self.blocks).then(|| self.start[b % LANES] + b / LANES)

@@ -112,8 +112,12 @@ pub(crate) fn has_minima(dtype: DType) -> bool {
     matches!(dtype, DType::Q4_1 | DType::Q5_1 | DType::Q2_K | DType::Q4_K | DType::Q5_K)
 }
 
-/// Every available instruction set; the others are printed, and are an error when `REQUIRE_ISA` names them.
+/// Every available instruction set, or the one that `TEST_ISA` names; the others are printed, and are an error when `REQUIRE_ISA`
+/// names them.
 pub(crate) fn each_isa() -> Vec<Isa> {
+    if let Ok(name) = std::env::var("TEST_ISA") {
+        return vec![Isa::named(&name).unwrap_or_else(|| panic!("TEST_ISA={name}: this machine does not have it"))];
+    }
     let available = Isa::available();
     let required = std::env::var("REQUIRE_ISA").unwrap_or_default();
     let required: Vec<&str> = required.split([',', ' ']).filter(|name| !name.is_empty()).collect();

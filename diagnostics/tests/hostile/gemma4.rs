@@ -164,7 +164,7 @@ fn experts(table: &mut Table) {
     case("another number of experts", &file.u32(count, 3), 15, "ffn_gate_inp.weight");
     case("2^31 - 1 experts of Gemma 4", &file.u32(count, i32::MAX as u32), 10, count);
 
-    let folder = Files::fixture("gemma-4-26b-a4b/bf16");
+    let folder = Files::fixture("gemma-4-26b-a4b/f32");
     table.accepts("the same experts in a folder", &folder.tree(), "");
     // They are unused then, as transformers leaves them.
     let set = |key: &str, value: Value| folder.json(CONFIG, |config| drop(config.insert(key.to_owned(), value))).tree();

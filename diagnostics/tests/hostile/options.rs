@@ -15,8 +15,9 @@ pub fn cases(table: &mut Table) {
 }
 
 fn config(table: &mut Table) {
-    let [gemma2, gemma3, smollm3, granite, olmo3] = ["gemma-2", "gemma-3", "smollm3", "granite", "olmo-3"]
-        .map(|name| (name, Files::fixture(&format!("{name}/bf16"))));
+    let [gemma2, gemma3, smollm3, granite, olmo3] =
+        ["gemma-2/f32", "gemma-3/bf16", "smollm3/f32", "granite/bf16", "olmo-3/bf16"]
+            .map(|folder| (folder, Files::fixture(folder)));
     for (name, files) in [&gemma2, &gemma3, &smollm3, &granite, &olmo3] {
         table.accepts(name, &files.tree(), "");
     }

@@ -30,7 +30,7 @@ impl Numbers {
 
 /// The F32 checkpoint of the fixture `name`.
 fn checkpoint(name: &str) -> (PathBuf, Tensors, Value) {
-    let folder = common::fixtures().join("models").join(name).join("f32");
+    let folder = common::archives::path(&format!("{name}/f32"));
     let weights = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let weights = weights.filter(|path| path.extension().is_some_and(|extension| extension == "safetensors"));
     let tensors = weights.flat_map(|path| candle_core::safetensors::load(path, &Device::Cpu).unwrap()).collect();

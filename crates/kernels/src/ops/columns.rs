@@ -15,7 +15,7 @@ use crate::isa::{Isa, Sets, compiled_for};
 use crate::memory;
 use crate::order::BLOCK;
 use crate::scratch::{Scratch, room, with_scratch};
-use crate::{BlockScales, Kernel};
+use crate::{BlockScales, Kernel, LANES};
 use model_factory_dtypes::PackedDim;
 use std::ops::Range;
 
@@ -173,7 +173,7 @@ impl Columns<'_> {
 impl Kernel {
     /// Outputs of one task of a matrix `[outputs, inputs]` by columns with `groups` groups of inputs, of which `left` bytes are not handed
     /// out yet. For one token they are many, because parts of rows of words are short otherwise: as many as scales, zero points and rows
-    /// fit a thread's memory.
+    /// fit a thread's memory, or as a block of 32 inputs fits the first-level cache, into which the next one is prefetched.
     pub fn columns_per_task(
         &self,
         left: usize,
@@ -182,13 +182,15 @@ impl Kernel {
         threads: usize,
     ) -> usize {
         const MOST: usize = 1 << 20;
+        const MOST_DIRECT: usize = 1024;
         if tokens > 1 {
             // Few tokens too: rows are made before they are unpacked.
             return self.rows_per_task(left, inputs, usize::MAX, threads);
         }
         let direct = self.entry.sets == Sets::AVX512.and(Sets::VNNI) && self.bits() >= 4;
-        let each = 8 * groups + 40 + if direct { 0 } else { self.row_bytes(inputs) + 8 * groups };
-        outputs.div_ceil(threads).next_multiple_of(TILE).min((MOST / each / TILE * TILE).max(TILE))
+        let each = 8 * groups + if direct { 8 * LANES } else { self.row_bytes(inputs) + 8 * groups };
+        let most = (MOST / each / TILE * TILE).clamp(TILE, if direct { MOST_DIRECT } else { usize::MAX });
+        outputs.div_ceil(threads).next_multiple_of(TILE).min(most)
     }
 }
 

@@ -3,11 +3,11 @@
 #![allow(clippy::needless_range_loop)] // vectors and planes are indices of several arrays
 
 use super::{load, load_floats, store_floats};
-use crate::arch::generic::prefetch::prefetch;
+use crate::arch::generic::prefetch::prefetch_near;
 use crate::input::Q8;
 use crate::memory;
 use crate::ops::columns::TILE;
-use crate::order::{BLOCK, Order};
+use crate::order::BLOCK;
 use crate::scratch::{Scratch, room};
 use crate::{Columns, LANES};
 use model_factory_dtypes::PackedDim;
@@ -15,9 +15,6 @@ use std::arch::x86_64::*;
 
 /// Vectors of a tile.
 const VECTORS: usize = TILE / 16;
-
-/// How many blocks ahead words are prefetched.
-const AHEAD: usize = 2;
 
 /// Words of 4 bits of [`PackedDim::Inputs`] and of [`PackedDim::Outputs`], and of 8 bits.
 const NIBBLES: u8 = 0;
@@ -80,104 +77,89 @@ fn tiles<const LAYOUT: u8, const BASES: bool>(
     assert!(first + count / TILE * tile_bytes <= row_bytes);
     // From one group to the next, and blocks of a group.
     let (stride, each) = (scales.len() * columns.group / (blocks * BLOCK), columns.group / BLOCK);
-    let order = Order::new(blocks);
-    let mut places = memory::reserved(blocks, "the order of blocks")?;
-    places.extend(order.in_order());
-    // The sums of a lane, after those that wait for the sums of as many lanes, those of the most lanes first.
-    const LEVELS: usize = 1 + LANES.ilog2() as usize;
-    let mut parts = room(floats, 2 * count * LEVELS)?.chunks_exact_mut(2 * count);
-    let mut levels: [&mut [[f32; 16]]; LEVELS] =
-        std::array::from_fn(|_| parts.next().unwrap_or_default().as_chunks_mut().0);
-    let (mut waiting, mut done) = (0, 0);
-    for i in 0..LANES {
-        levels[waiting].fill([0.0; 16]);
-        for _ in 0..order.count(i) {
-            let b = places[done];
-            let next = places.get(done + AHEAD).copied().unwrap_or(b);
-            done += 1;
-            for (tile, sums) in levels[waiting].as_chunks_mut::<{ 2 * VECTORS }>().0.iter_mut().enumerate() {
-                // The rows of a block have the tile, by the lengths above.
-                let at =
-                    |b: usize| columns.words.as_ptr().wrapping_add(b * rows * row_bytes + first + tile * tile_bytes);
-                for row in 0..rows {
-                    prefetch(at(next).wrapping_add(row * row_bytes), tile_bytes);
-                }
-                let words = |row: usize, v: usize| {
-                    // SAFETY: 64 bytes are there, of a row of the block and a vector of the tile.
-                    load(unsafe { &*at(b).add(row * row_bytes + 64 * v).cast() })
+    // The sums of each lane, `[lanes, outputs, planes]`. Blocks are read in the order of memory.
+    let sums = room(floats, 2 * count * LANES)?;
+    sums.fill(0.0);
+    for b in 0..blocks {
+        let lane = &mut sums[b % LANES * 2 * count..][..2 * count];
+        for (tile, sums) in lane.as_chunks_mut::<16>().0.as_chunks_mut::<{ 2 * VECTORS }>().0.iter_mut().enumerate() {
+            let bytes = columns.words.as_ptr().wrapping_add(b * rows * row_bytes + first + tile * tile_bytes);
+            for row in rows..2 * rows {
+                prefetch_near(bytes.wrapping_add(row * row_bytes), tile_bytes);
+            }
+            let words = |row: usize, v: usize| {
+                // SAFETY: the rows of a block have the tile, by the lengths above, and 64 bytes for each of its vectors.
+                load(unsafe { &*bytes.add(row * row_bytes + 64 * v).cast() })
+            };
+            // Macros: closures that are called in several places become functions, and vectors go through memory.
+            macro_rules! add {
+                ($dots:expr, $bytes:expr, $q:expr) => {
+                    for p in 0..2 {
+                        let x = _mm512_set1_epi32(i32::from_le_bytes(x_bytes[b][p][$q]));
+                        $dots[p] = _mm512_dpbusd_epi32($dots[p], $bytes, x);
+                    }
                 };
-                // Macros: closures that are called in several places become functions, and vectors go through memory.
-                macro_rules! add {
-                    ($dots:expr, $bytes:expr, $q:expr) => {
-                        for p in 0..2 {
-                            let x = _mm512_set1_epi32(i32::from_le_bytes(x_bytes[b][p][$q]));
-                            $dots[p] = _mm512_dpbusd_epi32($dots[p], $bytes, x);
+            }
+            let of_tile = b / each * stride + tile * TILE;
+            let scales = scales[of_tile..][..TILE].as_chunks::<16>().0;
+            let bases = if BASES { bases[of_tile..][..TILE].as_chunks::<16>().0 } else { &[] };
+            macro_rules! add_scaled {
+                ($v:expr, $dots:expr) => {
+                    for p in 0..2 {
+                        let by = _mm512_mul_ps(load_floats(&scales[$v]), _mm512_set1_ps(x[p].scales[b]));
+                        let sums = &mut sums[2 * $v + p];
+                        let mut sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps($dots[p]), by, load_floats(sums));
+                        if BASES {
+                            sum = _mm512_fmadd_ps(load_floats(&bases[$v]), _mm512_set1_ps(x[p].sums[b]), sum);
                         }
-                    };
-                }
-                let of_tile = b / each * stride + tile * TILE;
-                let scales = scales[of_tile..][..TILE].as_chunks::<16>().0;
-                let bases = if BASES { bases[of_tile..][..TILE].as_chunks::<16>().0 } else { &[] };
-                macro_rules! add_scaled {
-                    ($v:expr, $dots:expr) => {
-                        for p in 0..2 {
-                            let by = _mm512_mul_ps(load_floats(&scales[$v]), _mm512_set1_ps(x[p].scales[b]));
-                            let sums = &mut sums[2 * $v + p];
-                            let mut sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps($dots[p]), by, load_floats(sums));
-                            if BASES {
-                                sum = _mm512_fmadd_ps(load_floats(&bases[$v]), _mm512_set1_ps(x[p].sums[b]), sum);
-                            }
-                            store_floats(sums, sum);
-                        }
-                    };
-                }
-                let offsets = [_mm512_set1_epi32(x_offsets[b][0]), _mm512_set1_epi32(x_offsets[b][1])];
-                // Few registers at a time: words of all vectors do not fit them.
-                for half in 0..if LAYOUT == IN_TURNS { 2 } else { 0 } {
-                    let mut dots = [offsets; VECTORS / 2];
-                    for q in 0..rows / 4 {
-                        let mut four = [_mm512_setzero_si512(); 4];
-                        for i in 0..4 {
-                            four[i] = words(4 * q + i, 0);
-                        }
-                        let fours = if half == 0 { in_fours::<false>(four) } else { in_fours::<true>(four) };
-                        for r in 0..2 {
-                            let [low, high] = nibbles(fours[r]);
-                            add!(dots[2 * r], low, q);
-                            add!(dots[2 * r + 1], high, q);
-                        }
+                        store_floats(sums, sum);
                     }
-                    for v in 0..VECTORS / 2 {
-                        add_scaled!(VECTORS / 2 * half + v, dots[v]);
+                };
+            }
+            let offsets = [_mm512_set1_epi32(x_offsets[b][0]), _mm512_set1_epi32(x_offsets[b][1])];
+            // Few registers at a time: words of all vectors do not fit them.
+            for half in 0..if LAYOUT == IN_TURNS { 2 } else { 0 } {
+                let mut dots = [offsets; VECTORS / 2];
+                for q in 0..rows / 4 {
+                    let mut four = [_mm512_setzero_si512(); 4];
+                    for i in 0..4 {
+                        four[i] = words(4 * q + i, 0);
+                    }
+                    let fours = if half == 0 { in_fours::<false>(four) } else { in_fours::<true>(four) };
+                    for r in 0..2 {
+                        let [low, high] = nibbles(fours[r]);
+                        add!(dots[2 * r], low, q);
+                        add!(dots[2 * r + 1], high, q);
                     }
                 }
-                for v in 0..if LAYOUT == IN_TURNS { 0 } else { VECTORS } {
-                    let mut dots = offsets;
-                    for row in 0..rows {
-                        if LAYOUT == BYTES {
-                            add!(dots, words(row, v), row);
-                            continue;
-                        }
-                        let [evens, odds] = nibbles(words(row, v));
-                        add!(dots, evens, 2 * row);
-                        add!(dots, odds, 2 * row + 1);
-                    }
-                    add_scaled!(v, dots);
+                for v in 0..VECTORS / 2 {
+                    add_scaled!(VECTORS / 2 * half + v, dots[v]);
                 }
             }
-        }
-        let mut bit = 1;
-        while i & bit != 0 {
-            let [.., before, sums] = &mut levels[..=waiting] else { unreachable!("sums of as many lanes wait") };
-            for (before, sum) in before.iter_mut().zip(sums.iter()) {
-                store_floats(before, _mm512_add_ps(load_floats(before), load_floats(sum)));
+            for v in 0..if LAYOUT == IN_TURNS { 0 } else { VECTORS } {
+                let mut dots = offsets;
+                for row in 0..rows {
+                    if LAYOUT == BYTES {
+                        add!(dots, words(row, v), row);
+                        continue;
+                    }
+                    let [evens, odds] = nibbles(words(row, v));
+                    add!(dots, evens, 2 * row);
+                    add!(dots, odds, 2 * row + 1);
+                }
+                add_scaled!(v, dots);
             }
-            waiting -= 1;
-            bit <<= 1;
         }
-        waiting += 1;
     }
-    for (y, planes) in y.as_chunks_mut::<16>().0.iter_mut().zip(levels[0].as_chunks::<2>().0) {
+    let mut half = LANES / 2;
+    while half > 0 {
+        let (sums, others) = sums.split_at_mut(half * 2 * count);
+        for (sum, other) in sums.as_chunks_mut::<16>().0.iter_mut().zip(others.as_chunks::<16>().0) {
+            store_floats(sum, _mm512_add_ps(load_floats(sum), load_floats(other)));
+        }
+        half /= 2;
+    }
+    for (y, planes) in y.as_chunks_mut::<16>().0.iter_mut().zip(sums.as_chunks::<16>().0.as_chunks::<2>().0) {
         store_floats(y, _mm512_add_ps(load_floats(&planes[0]), load_floats(&planes[1])));
     }
     Ok(())
