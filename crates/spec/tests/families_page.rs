@@ -227,6 +227,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         query_scale,
         scores_by_magnitude: _,
         alpha,
+        ntk: _,
         aliases: _,
         unsaid_scaling: _,
         original_context: _,

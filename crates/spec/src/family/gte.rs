@@ -49,7 +49,7 @@ pub(super) const FAMILY: Family = Family {
         (&[Role::ClassifierDense, Role::Classifier], Bias::Always),
     ],
     block: BlockTable { activation: (Activation::GeGluErf { gate: () }, &["gelu"]), ..bert::FAMILY.block },
-    rope: RopeTable { theta: Some((160_000.0, CONFIG)), ..ROPE },
+    rope: RopeTable { theta: Some((160_000.0, CONFIG)), ntk: true, ..ROPE },
     head: HeadTable { token_types: Some((Key::config("type_vocab_size"), 1, CONFIG)), ..bert::FAMILY.head },
     variants: &[],
     name: "GTE",

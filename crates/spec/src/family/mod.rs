@@ -266,6 +266,8 @@ pub struct RopeTable {
     /// Whether a `dynamic` scaling of `config.json` may have an `alpha`, by which the base grows at every length
     /// (transformers' `compute_ntk_alpha_rope_parameters`). GGUF has the base that comes of it.
     pub alpha: bool,
+    /// Whether a scaling of `config.json` may be `ntk`, by which the base is multiplied at every length.
+    pub ntk: bool,
     /// Other names of rope scalings in `config.json`, and what they mean in this family.
     pub aliases: &'static [(&'static str, &'static str)],
     /// A scaling of the rotation that transformers applies without a key of `config.json`, where there is one. Such a
@@ -446,6 +448,7 @@ pub const LLAMA_LIKE: Family = Family {
         query_scale: None,
         scores_by_magnitude: false,
         alpha: false,
+        ntk: false,
         aliases: &[],
         unsaid_scaling: None,
         original_context: None,

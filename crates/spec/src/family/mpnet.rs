@@ -33,11 +33,7 @@ pub(super) const FAMILY: Family = Family {
     },
     tensors: &[TENSORS],
     fused: &[],
-    head: HeadTable {
-        padding: Some(("", 1, "transformers' MPNetEmbeddings")),
-        token_types: None,
-        ..bert::FAMILY.head
-    },
+    head: HeadTable { padding: Some(("", 1, "transformers' MPNetEmbeddings")), token_types: None, ..bert::FAMILY.head },
     variants: &[],
     name: "MPNet",
     ..bert::FAMILY
