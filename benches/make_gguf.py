@@ -62,18 +62,33 @@ GEOMETRIES = {
     # allenai/OLMo-2-1124-7B
     "olmo-2-7b": dict(fixture="olmo-2/q8_0", hidden=4096, layers=32, heads=32, kv=32, head=128, ff=11008, vocab=100352,
                       wide_norms=True, context=4096),
+    # tiiuae/Falcon-H1-1.5B-Instruct
+    "falcon-h1-1.5b": dict(fixture="falcon-h1/q8_0", hidden=2048, layers=24, heads=8, kv=2, head=128, ff=4096, vocab=65537,
+                           mamba_heads=48, state=256, attends="*", context=131072),
+    # deepseek-ai/DeepSeek-V2-Lite-Chat; llama.cpp knows it by its 27 layers
+    "deepseek-v2-lite": dict(fixture="deepseek-v2/q8_0", hidden=2048, layers=27, heads=16, kv=1, ff=1408, dense=10944, vocab=102400,
+                             experts=64, used=6, shared=2816, latents=512, rope=64, nope=128, value=128, context=163840,
+                             without=("attn_q_a", "q_lora_rank", "expert_group")),
+    # zai-org/GLM-4.7-Flash, 14 of 47 layers
+    "glm-4.7-flash": dict(fixture="deepseek-v3/q8_0", hidden=2048, layers=14, heads=20, kv=1, ff=1536, dense=10240, vocab=154880,
+                          experts=64, used=4, shared=1536, latents=512, rope=64, nope=192, value=256, query_latents=768,
+                          context=202752, theta=1e6, without=("rope.scaling", "expert_group")),
+    # nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B, 13 of 52 layers
+    "nemotron-3-nano": dict(fixture="nemotron-3/q8_0", hidden=2688, layers=13, heads=32, kv=2, head=128, ff=1856, vocab=131072,
+                            experts=128, used=6, shared=3712, mamba_heads=64, state=128, groups=8, attends="MEMEM*EMEMEM*",
+                            context=262144),
 }
 
 
 def shape(name: str, size: dict) -> tuple[int, ...]:
     """Rows and columns of a tensor by its name without the number of the layer."""
-    hidden, ff, experts = size["hidden"], size["ff"], size.get("experts", 0)
-    q, kv, head = size["heads"] * size["head"], size["kv"] * size["head"], size["head"]
+    hidden, ff, experts, head = size["hidden"], size["ff"], size.get("experts", 0), size.get("head", 0)
+    q, kv = size["heads"] * head, size["kv"] * head
     state, value_heads = size.get("state", 0), size.get("value_heads", 0)
     inner, mixed = value_heads * state, (2 * size.get("key_heads", 0) + value_heads) * state
-    if "mamba_heads" in size:  # heads of 64 elements, one group
-        inner, value_heads = size["mamba_heads"] * 64, size["mamba_heads"]
-        mixed = inner + 2 * state
+    if "mamba_heads" in size:  # heads of 64 elements
+        inner, value_heads, groups = size["mamba_heads"] * 64, size["mamba_heads"], size.get("groups", 1)
+        mixed = inner + 2 * groups * state
     asked = q * (2 if size.get("gated") else 1)
     wide = size.get("wide_norms", False)
     shapes = {
@@ -92,39 +107,69 @@ def shape(name: str, size: dict) -> tuple[int, ...]:
         "ssm_conv1d.weight": (mixed, 4), "ssm_dt.bias": (value_heads,), "ssm_norm.weight": (state,),
         "ssm_out.weight": (hidden, inner),
     }
+    if "shared" in size:
+        shapes |= {"ffn_gate_shexp.weight": (size["shared"], hidden), "ffn_up_shexp.weight": (size["shared"], hidden),
+                   "ffn_down_shexp.weight": (hidden, size["shared"]), "exp_probs_b.bias": (experts,)}
     if "mamba_heads" in size:
-        shared = size.get("shared", 0)
-        shapes |= {"ssm_in.weight": (inner + mixed + value_heads, hidden), "ssm_conv1d.bias": (mixed,), "ssm_norm.weight": (1, inner),
-                   "ssm_a": (value_heads, 1), "ssm_d": (value_heads, 1), "ffn_gate_shexp.weight": (shared, hidden),
-                   "ffn_up_shexp.weight": (shared, hidden), "ffn_down_shexp.weight": (hidden, shared)}
+        shapes |= {"ssm_in.weight": (inner + mixed + value_heads, hidden), "ssm_conv1d.bias": (mixed,),
+                   "ssm_norm.weight": (groups, inner // groups), "ssm_a": (value_heads, 1), "ssm_d": (value_heads, 1)}
+    if "latents" in size:
+        heads, latents, dense, queries = size["heads"], size["latents"], size["dense"], size.get("query_latents", hidden)
+        rows = heads * (size["nope"] + size["rope"])
+        shapes |= {"attn_q.weight": (rows, hidden), "attn_q_a.weight": (queries, hidden), "attn_q_a_norm.weight": (queries,),
+                   "attn_q_b.weight": (rows, queries), "attn_kv_a_mqa.weight": (latents + size["rope"], hidden),
+                   "attn_kv_a_norm.weight": (latents,), "attn_k_b.weight": (heads, latents, size["nope"]),
+                   "attn_v_b.weight": (heads, size["value"], latents), "attn_output.weight": (hidden, heads * size["value"]),
+                   "ffn_gate.weight": (dense, hidden), "ffn_up.weight": (dense, hidden), "ffn_down.weight": (hidden, dense)}
     return shapes.get(name, (hidden,))
 
 
 def keys(size: dict) -> dict[str, object]:
     """Numbers of the geometry by the ends of their keys."""
+    head = size.get("head", 1)
     found = {"block_count": size["layers"], "context_length": size["context"], "embedding_length": size["hidden"],
              "feed_forward_length": size["ff"], "attention.head_count": size["heads"],
-             "attention.head_count_kv": size["kv"], "attention.key_length": size["head"],
-             "attention.value_length": size["head"], "attention.sliding_window": size.get("window"),
+             "attention.head_count_kv": size["kv"], "attention.key_length": head,
+             "attention.value_length": head, "attention.sliding_window": size.get("window"),
              "expert_count": size.get("experts"), "expert_used_count": size.get("used"),
              "expert_feed_forward_length": size["ff"], "vocab_size": size["vocab"],
-             "rope.dimension_count": size["head"] // (4 if "period" in size else 1),
-             "attention.scale": size["head"] ** -0.5, "rope.freq_base": size.get("theta")}
+             "rope.dimension_count": head // (4 if "period" in size else 1),
+             "attention.scale": head ** -0.5, "rope.freq_base": size.get("theta")}
     if "period" in size:
         found |= {"ssm.state_size": size["state"], "ssm.group_count": size["key_heads"],
                   "ssm.time_step_rank": size["value_heads"], "ssm.inner_size": size["value_heads"] * size["state"],
                   "attention.recurrent_layers": [(layer + 1) % 4 != 0 for layer in range(size["layers"])],
                   "rope.dimension_sections": [11, 11, 10, 0]}
     if "mamba_heads" in size:
-        found |= {"ssm.state_size": size["state"], "ssm.group_count": 1, "ssm.time_step_rank": size["mamba_heads"],
-                  "ssm.inner_size": size["mamba_heads"] * 64, "expert_shared_feed_forward_length": size.get("shared"),
-                  "attention.head_count_kv": [size["kv"] if attends(layer) else 0 for layer in range(size["layers"])]}
+        layers = range(size["layers"])
+        found |= {"ssm.state_size": size["state"], "ssm.group_count": size.get("groups", 1), "ssm.time_step_rank": size["mamba_heads"],
+                  "ssm.inner_size": size["mamba_heads"] * 64, "expert_shared_feed_forward_length": size.get("shared")}
+        if size.get("attends") != "*":
+            found["attention.head_count_kv"] = [size["kv"] if kind_of_layer(size, layer) == "*" else 0 for layer in layers]
+        if "E" in size.get("attends", ""):
+            found["feed_forward_length"] = [size["ff"] if kind_of_layer(size, layer) == "E" else 0 for layer in layers]
+    if "latents" in size:
+        found |= {"feed_forward_length": size["dense"], "attention.key_length": size["latents"] + size["rope"],
+                  "attention.value_length": size["latents"], "attention.key_length_mla": size["nope"] + size["rope"],
+                  "attention.value_length_mla": size["value"], "attention.kv_lora_rank": size["latents"],
+                  "attention.q_lora_rank": size.get("query_latents"), "rope.dimension_count": size["rope"],
+                  "expert_shared_count": size["shared"] // size["ff"]}
     return {key: value for key, value in found.items() if value is not None}
 
 
-def attends(layer: int) -> bool:
-    """Whether a layer of Granite 4's hybrids is attention."""
-    return layer % 10 == 5
+def kind_of_layer(size: dict, layer: int) -> str:
+    """What a layer of a hybrid is: `*` attends, `M` has states, `E` has experts. Granite 4 attends in every tenth from the sixth on."""
+    pattern = size.get("attends", "MMMMM*MMMM")
+    return pattern[layer % len(pattern)]
+
+
+def small_layer(size: dict, layer: int, by_layer: dict[int, dict[str, Type]]) -> dict[str, Type]:
+    """The layer of the fixture that is of the same kind."""
+    if "mamba_heads" in size:
+        kind = kind_of_layer(size, layer)
+        has = {"*": "attn_q.weight", "M": "ssm_in.weight", "E": "ffn_gate_inp.weight"}
+        return next(parts for parts in by_layer.values() if has[kind] in parts)
+    return by_layer[min(layer, 1) if "latents" in size else layer % size["period"] if "period" in size else 0]
 
 
 class Blocks:
@@ -199,20 +244,24 @@ def main() -> None:
     for key, field in small.fields.items():
         if key.startswith(("GGUF.", "tokenizer.")) or key == "general.architecture":
             continue
+        if any(f".{name}" in key for name in size.get("without", ())):
+            continue
         value = known.get(key.removeprefix(f"{arch}."), field.contents())
         writer.add_key_value(key, value, field.types[0], field.types[-1] if len(field.types) > 1 else None)
     gguf_files.write_tokenizer(writer, make_model.llama3_vocabulary(size["vocab"]), size["vocab"])
 
     plan = [(name, name, small_type, 0) for name, small_type in top.items()]
     for layer in range(size["layers"]):
-        if "mamba_heads" in size:
-            of = next(parts for parts in by_layer.values() if ("attn_q.weight" in parts) == attends(layer))
-        else:
-            of = by_layer[layer % size["period"] if "period" in size else 0]
+        of = small_layer(size, layer, by_layer)
+        if "latents" in size and "query_latents" not in size:  # queries have a matrix of their own
+            of = {part.replace("attn_q_b", "attn_q"): small_type for part, small_type in of.items() if "attn_q_a" not in part}
         plan += [(f"blk.{layer}.{part}", part, small_type, layer) for part, small_type in of.items()]
     blocks, found = Blocks(), []
     for name, part, small_type, layer in plan:
-        dims, held = shape(part, size), kind(part, small_type, arguments.dtype, layer, size)
+        dims = shape(part, size)
+        held = kind(part, small_type, arguments.dtype, layer, size)
+        if dims[-1] % 256:  # as llama.cpp does where rows are no whole blocks
+            held = {Type.Q4_K: Type.Q5_0, Type.Q6_K: Type.Q8_0}.get(held, held)
         per_block, bytes_ = gguf.GGML_QUANT_SIZES[held]
         found.append((dims, held, part))
         writer.add_tensor_info(name, dims, np.dtype(np.float32), int(np.prod(dims)) // per_block * bytes_, raw_dtype=held)

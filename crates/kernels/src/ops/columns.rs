@@ -182,14 +182,13 @@ impl Kernel {
         threads: usize,
     ) -> usize {
         const MOST: usize = 1 << 20;
-        const MOST_DIRECT: usize = 1024;
         if tokens > 1 {
             // Few tokens too: rows are made before they are unpacked.
             return self.rows_per_task(left, inputs, usize::MAX, threads);
         }
         let direct = self.entry.sets == Sets::AVX512.and(Sets::VNNI) && self.bits() >= 4;
         let each = 8 * groups + if direct { 8 * LANES } else { self.row_bytes(inputs) + 8 * groups };
-        let most = (MOST / each / TILE * TILE).clamp(TILE, if direct { MOST_DIRECT } else { usize::MAX });
+        let most = (MOST / each / TILE * TILE).clamp(TILE, if direct { 4096 / self.bits() } else { usize::MAX });
         outputs.div_ceil(threads).next_multiple_of(TILE).min(most)
     }
 }

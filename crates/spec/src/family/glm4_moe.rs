@@ -1,4 +1,4 @@
-//! GLM-4.5-Air: attention with partial rotation, and DeepSeek V3's experts.
+//! GLM-4.5 and 4.5-Air: attention with partial rotation, the larger's with norms of queries and keys, and DeepSeek V3's experts.
 
 use super::*;
 
@@ -27,14 +27,17 @@ pub(super) const FAMILY: Family = Family {
         refused: &[
             Refusal::Unless(Key::config("scoring_func"), &["sigmoid"], "other scores of experts"),
             Refusal::Unless(Key::config("topk_method"), &["noaux_tc"], "another choice of experts"),
-            Refusal::Set("use_qk_norm", "norms of queries and keys"),
         ],
         ..FILES
     },
-    tensors: &[NORM, LLAMA_LIKE_TENSORS, QWEN_EXPERTS, deepseek2::EXPERTS],
+    tensors: &[NORM, LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS, deepseek2::EXPERTS],
     fused: FUSED_EXPERTS,
     biases: &[(&[Role::Q, Role::K, Role::V], Bias::Flag("attention_bias")), (&[Role::ChoiceBias], Bias::Always)],
-    block: BlockTable { factors: &[Factor { config_default: Some((1.0, CONFIG)), ..ROUTED_SCALE }], ..BLOCK },
+    block: BlockTable {
+        head_norm_flag: Some("use_qk_norm"),
+        factors: &[Factor { config_default: Some((1.0, CONFIG)), ..ROUTED_SCALE }],
+        ..BLOCK
+    },
     experts: Some(ExpertTable {
         optional: false,
         dense_layers: Some(DenseLayers::First { count: FIRST_DENSE, config_default: (1, CONFIG), kinds: "" }),
