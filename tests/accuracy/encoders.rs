@@ -90,7 +90,12 @@ fn hidden_states_are_those_of_float64() {
                 let options = EmbedOptions::default().pooling(pooling).normalize(false);
                 let found = model.embeddings(&[&text.text], &options).expect("a vector");
                 let distance = distance(&found.into_vec(), truth);
-                let most = if name.starts_with("embedding-gemma") { OF_GEMMA } else { TOLERANCE };
+                let most = match name.trim_end_matches(".gguf") {
+                    "embedding-gemma" => OF_GEMMA,
+                    // transformers' F32 is 2.6e-6 from it.
+                    "eurobert" => 5e-6,
+                    _ => TOLERANCE,
+                };
                 assert!(distance < most, "{name} {pooling}: {:?}: {distance:e}", text.text);
             }
         }
