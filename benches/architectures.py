@@ -38,7 +38,7 @@ SAME = 2e-2
 # Tensors and keys that llama.cpp takes where they are there, and no converter writes.
 UNWRITTEN = {"qwen2-dense": "output.bias", "qwen2vl-dense": "output.bias", "mpt-dense": ".*bias|position_embd.*|.*attn_[qk]_norm.*",
              "lfm2-dense": r"\.bias|sliding_window", "qwen3next-moe": r"blk\.0\.attn_(qkv|gate)"} | dict.fromkeys(
-    ("exaone-dense", "granitehybrid-dense", "lfm2moe-moe", "llama-moe", "minimax-m2-moe", "mistral3-dense", "mistral3-moe", "orion-dense", "phi3-dense", "plamo-dense",
+    ("exaone-dense", "falcon-h1-dense", "granitehybrid-dense", "jamba-dense", "lfm2moe-moe", "llama-moe", "minimax-m2-moe", "mistral3-dense", "mistral3-moe", "orion-dense", "phi3-dense", "plamo-dense",
      "refact-dense", "xverse-dense"), r"_(q|k|v|output|gate|up|down)\.bias")
 # What is computed as transformers does, unlike llama.cpp: the reason.
 ON_PURPOSE = {
@@ -84,7 +84,7 @@ def as_converted(source: Path, target: Path, keys: set[str]) -> str:
     unscaled = values["rope.scaling.factor"].contents() == 0.0
     for name, field in values.items():
         value = field.contents()
-        none = value in (0, 0.0, "", 0xffffffff) or isinstance(value, list) and not any(value)
+        none = name != "ssm.group_count" and value in (0, 0.0, "", 0xffffffff) or isinstance(value, list) and not any(value)
         if name not in keys or re.search(unwritten, name) or none and value is not False or unscaled and name.startswith("rope.scaling."):
             continue
         array = field.types[0] == gguf.GGUFValueType.ARRAY

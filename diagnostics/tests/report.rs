@@ -167,7 +167,7 @@ fn text_of_an_architecture_nothing_here_runs() {
     for file in ["model.safetensors", "tokenizer.json"] {
         std::fs::copy(Path::new(from).join(file), folder.path().join(file)).expect("a copy");
     }
-    let config = r#"{"architectures": ["MambaForCausalLM"], "model_type": "mamba", "hidden_size": 64}"#;
+    let config = r#"{"architectures": ["Zamba2ForCausalLM"], "model_type": "zamba2", "hidden_size": 64}"#;
     std::fs::write(folder.path().join("config.json"), config).expect("a config");
     insta::assert_snapshot!("refused_architecture", of_folder(folder.path(), "models/mamba"));
 }

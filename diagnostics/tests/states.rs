@@ -13,6 +13,7 @@ use edit::{Files, Gguf, fixture};
 use model_factory_diagnostics::family::REGISTRY;
 use model_factory_diagnostics::hardware::profiles::Profile;
 use model_factory_diagnostics::header::Header;
+use model_factory_diagnostics::plan::state_bytes;
 use model_factory_diagnostics::source::probe;
 use model_factory_diagnostics::spec::{
     DeltaInput, KeySharing, LayerWeights, Mixer, ModelSpec, Norm, NormWeights, RouterScore, Routing, Weight, inspect,
@@ -33,7 +34,7 @@ fn kinds(spec: &ModelSpec) -> String {
     let kind = |layer: &LayerWeights| match layer.mixers().next() {
         Some(Mixer::DeltaNet(_)) => 'd',
         Some(Mixer::ShortConv(_)) => 'c',
-        Some(Mixer::Mamba2(_)) => 'm',
+        Some(Mixer::Mamba(_)) => 'm',
         Some(Mixer::Attention(attention)) if attention.gated => 'g',
         Some(Mixer::Attention(_)) => 'a',
         None if layer.experts().is_some() => 'e',
@@ -59,10 +60,12 @@ fn qwen35_has_delta_nets_and_gated_attention_in_every_format() {
         assert_eq!((net.key_heads, net.value_heads, net.key_dim, net.value_dim), (2, 4, 16, 16));
         assert_eq!(net.sharing, if gguf { KeySharing::Strided } else { KeySharing::Neighbours });
         assert_eq!(net.decay_is_log, !gguf);
-        let shapes = |input: &DeltaInput| input.linears().map(|linear| linear.unwrap().weight.shape.clone());
+        let shapes = |input: &DeltaInput| -> Vec<Vec<u64>> {
+            input.linears().iter().map(|linear| linear.weight.shape.clone()).collect()
+        };
         assert_eq!(shapes(&net.qkvz), [vec![128, 32], vec![64, 32]]);
-        assert_eq!((shapes(&net.ba), net.out.weight.shape.as_slice()), ([vec![4, 32], vec![4, 32]], &[32, 64][..]));
-        assert_eq!((net.conv.channels, net.conv.kernel, net.conv.weight.shape.len()), (128, 4, 2));
+        assert_eq!((shapes(&net.ba), net.out.weight.shape.as_slice()), (vec![vec![4, 32]; 2], &[32, 64][..]));
+        assert_eq!((net.conv.channels, net.conv.kernel, net.conv.weights[0].shape.len()), (128, 4, 2));
         assert_eq!((net.dt_bias.shape.as_slice(), net.decay.shape.as_slice()), (&[4][..], &[4][..]));
         assert_eq!(layers[0].mixers().next().unwrap().projected(), 128 + 64 + 2 * 4);
         // The norm of a delta net's output is stored as it is, all others as offsets in safetensors.
@@ -108,13 +111,14 @@ fn granite_4_has_mamba_2_with_experts_or_without() {
         assert_eq!((spec.family, spec.variant.as_str(), kinds(&spec).as_str()), ("granitehybrid", "Granite 4", "ma"));
         assert_eq!(spec.unused_tensors, Vec::<String>::new(), "{format}");
         let layers = &spec.weights.layers;
-        let Some(Mixer::Mamba2(mamba)) = layers[0].mixers().next() else { panic!("{format}") };
+        let Some(Mixer::Mamba(mamba)) = layers[0].mixers().next() else { panic!("{format}") };
         assert_eq!((mamba.heads, mamba.groups, mamba.head_dim, mamba.state_dim), (4, 1, 16, 16));
         assert_eq!((mamba.decay_is_log, mamba.step_limit), (!gguf, [0.0, f64::INFINITY]));
         // Rows of one stored matrix: gates, values, keys and queries, steps.
-        let rows = [&mamba.gate, &mamba.input, &mamba.step].map(|linear| linear.weight.shape[0]);
+        let gate = mamba.gate.as_ref().unwrap();
+        let rows = [gate, &mamba.input, &mamba.step].map(|linear| linear.weight.shape[0]);
         assert_eq!(rows, [64, 64 + 2 * 16, 4]);
-        assert_eq!(mamba.input.weight.offset, mamba.gate.weight.offset + mamba.gate.weight.bytes);
+        assert_eq!(mamba.input.weight.offset, gate.weight.offset + gate.weight.bytes);
         assert_eq!(mamba.step.weight.offset, mamba.input.weight.offset + mamba.input.weight.bytes);
         assert_eq!((mamba.conv.channels, mamba.conv.kernel, mamba.conv.bias.is_some()), (96, 4, true));
         for (vector, length) in
@@ -137,9 +141,46 @@ fn granite_4_has_mamba_2_with_experts_or_without() {
         let spec = spec(&fixture("granite-4-h-dense").join(format));
         assert_eq!((spec.variant.as_str(), kinds(&spec).as_str()), ("Granite 4", "am"));
         assert!(spec.unused_tensors.is_empty() && spec.weights.layers.iter().all(|layer| layer.experts().is_none()));
-        let Some(Mixer::Mamba2(mamba)) = spec.weights.layers[1].mixers().next() else { panic!("{format}") };
+        let Some(Mixer::Mamba(mamba)) = spec.weights.layers[1].mixers().next() else { panic!("{format}") };
         assert_eq!((mamba.groups, mamba.state_dim, &*mamba.norm.as_ref().unwrap().weight.shape), (2, 8, &[64][..]));
     }
+}
+
+/// A state is there twice, as of the chunk's begin and of the last position; no head attends.
+#[test]
+fn mamba_alone_has_states_and_no_heads() {
+    for (name, files) in
+        [("mamba", Files::fixture("mamba/bf16")), ("falcon-mamba", Files::fixture("falcon-mamba/bf16"))]
+    {
+        let spec = spec(&files.tree().path(""));
+        assert_eq!((spec.heads, spec.kv_heads, spec.feed_forward, spec.ropes.len()), (0, 0, 0, 0), "{name}");
+        assert!(spec.unused_tensors.is_empty() && kinds(&spec).chars().all(|kind| kind == 'm'), "{name}");
+        let elements = 64 * (3 + 16) + 2 * 64 * 8 + 16 * (8 + 2 * 64) + 1;
+        assert_eq!(state_bytes(&spec), (spec.layers() * elements * 4) as u64, "{name}");
+        let Some(Mixer::Mamba(mamba)) = spec.weights.layers[0].mixers().next() else { panic!("{name}") };
+        let plain = mamba.selection.as_ref().and_then(|selection| selection.norm_eps);
+        assert_eq!(plain, (name == "falcon-mamba").then_some(1e-6));
+    }
+}
+
+/// The fixture is transformers' own copy, whose three parts of a convolution are equal; published ones are as wide as queries, keys
+/// and values.
+#[test]
+fn parts_of_olmos_convolution_are_even_or_as_published() {
+    let files = Files::fixture("olmo-hybrid/bf16");
+    let published = reshaped(&files, |header| {
+        for (part, rows) in [("q", 24), ("k", 24), ("v", 48)] {
+            header.insert(format!("model.layers.0.linear_attn.{part}_conv1d.weight"), bf16(&[rows, 1, 4]));
+        }
+    });
+    let ends = |files: &Files| {
+        let spec = spec(&files.tree().path(""));
+        let Some(Mixer::DeltaNet(net)) = spec.weights.layers[0].mixers().next() else { panic!("a delta net") };
+        assert_eq!(kinds(&spec), "dda");
+        net.conv.ends.clone()
+    };
+    assert_eq!(ends(&files), [32, 64, 96]);
+    assert_eq!(ends(&files.with("model.safetensors", published)), [24, 48, 96]);
 }
 
 /// The ones with attention alone: llama.cpp's converter calls them `granite`, with the keys of Mamba-2 all the same.
@@ -363,7 +404,7 @@ fn qwen3_next_reads_rows_by_heads_of_keys() {
         let gguf = format.ends_with("gguf");
         assert_eq!((net.qkvz.by_key_head(), net.ba.by_key_head()), (!gguf, true), "{format}");
         assert_eq!(net.sharing, KeySharing::Neighbours);
-        let [Some(both), None] = net.ba.linears() else { panic!("{format}") };
+        let [both] = net.ba.linears() else { panic!("{format}") };
         assert_eq!(both.weight.shape, [8, 32]);
     }
 }

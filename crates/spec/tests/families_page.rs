@@ -186,6 +186,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
     said.extend(states.map(|states| {
         let kind = match states.mixer {
             StateMixer::ShortConv => "layers of a short convolution",
+            StateMixer::Mamba(_) => "layers of Mamba",
             StateMixer::Mamba2 { .. } => "layers of Mamba-2",
             StateMixer::DeltaNet(_) => "layers of gated delta nets",
             _ => "layers with a state",
@@ -193,6 +194,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         match states.layers {
             StateLayers::Single { .. } => format!("layers of one sub-layer each; {kind}"),
             StateLayers::Beside => format!("{kind} with attention beside it"),
+            StateLayers::Only => kind.replace("layers of", "only layers of"),
             _ => kind.to_owned(),
         }
     }));
@@ -223,6 +225,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         window,
         unrotated,
         never,
+        unrotated_by_null,
         switch,
         query_scale,
         scores_by_magnitude: _,
@@ -243,6 +246,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         (window.is_some(), "another rotation in layers with a window"),
         (unrotated.is_some(), "layers without rotation"),
         (never, "no rotation"),
+        (unrotated_by_null, "no rotation where the base is null"),
         (switch.is_some(), "rotation or none by a key"),
         (query_scale.is_some(), "queries scaled by position"),
         (alpha, "a base raised by `alpha`"),

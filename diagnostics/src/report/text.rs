@@ -155,8 +155,10 @@ fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
     page.row("model", format_args!("{} of the family {}, {parameters} parameters{tied}", model.variant, model.family));
     let (layers, hidden, wide, vocab) = (model.layers, model.hidden, model.feed_forward, model.vocab);
     let (heads, kv_heads, head_dim) = (model.heads, model.kv_heads, model.head_dim);
-    let heads = format!("{heads} heads of {head_dim} over {kv_heads}");
-    let sizes = format!("hidden {hidden}, feed-forward {wide}, {heads}, vocabulary {vocab}");
+    // Models of layers with a state alone have neither.
+    let wide = if wide == 0 { String::new() } else { format!("feed-forward {wide}, ") };
+    let heads = if heads == 0 { String::new() } else { format!("{heads} heads of {head_dim} over {kv_heads}, ") };
+    let sizes = format!("hidden {hidden}, {wide}{heads}vocabulary {vocab}");
     page.row("", format_args!("{}, {sizes}", counted(layers, "layer")));
     if let [first, others @ ..] = model.mixers.as_slice() {
         let others = others.iter().map(|mixer| format!(", {} of {}", mixer.layers, mixer.kind));

@@ -1,4 +1,4 @@
-//! Options of the dense families whose checkpoints are archives.
+//! Options of families whose checkpoints are archives: dense ones, and those with a state in most layers.
 
 use crate::build::{ARRAY, BOOL, F32_VALUE, Tree, array};
 use crate::edit::{Files, Gguf};
@@ -51,6 +51,33 @@ fn configs() -> Vec<(&'static str, &'static str, Value, u8, &'static str)> {
         ("lfm3", "use_attention_gate", json!(false), 11, "attention without gates"),
         ("lfm3", "layer_types", json!(["conv", "conv", "linear", "conv"]), 10, "layer_types[2]"),
         ("lfm3", "rope_parameters", Value::Null, 10, "rope_theta"),
+        ("mamba", "hidden_act", json!("relu"), 11, "relu"),
+        ("mamba", "time_step_rank", json!("auto"), 15, "2 elements that steps are made of"),
+        ("mamba", "time_step_rank", json!("most"), 10, "time_step_rank"),
+        ("mamba", "state_size", json!(16), 15, "A_log"),
+        ("mamba", "conv_kernel", json!(1), 10, "conv_kernel"),
+        ("mamba", "use_bias", json!(true), 15, "in_proj.bias"),
+        ("falcon-mamba", "mixer_rms_eps", json!(0), 10, "mixer_rms_eps"),
+        ("falcon-mamba", "expand", json!(3), 15, "in_proj.weight"),
+        ("mamba-2", "n_groups", json!(3), 15, "n_groups"),
+        ("mamba-2", "head_dim", json!(8), 15, "head_dim"),
+        ("mamba-2", "time_step_limit", json!([0.5]), 10, "time_step_limit"),
+        ("jamba", "attn_layer_offset", json!(2), 10, "attn_layer_offset"),
+        ("jamba", "attn_layer_offset", json!(0), 15, "layers.0.self_attn.q_proj"),
+        ("jamba", "expert_layer_period", json!(0), 10, "expert_layer_period"),
+        ("jamba", "expert_layer_offset", json!(1), 15, "layers.0.feed_forward.gate_proj"),
+        ("jamba", "num_experts", json!(1), 15, "layers.0.feed_forward.gate_proj"),
+        ("jamba", "mamba_proj_bias", json!(true), 15, "in_proj.bias"),
+        (
+            "olmo-hybrid",
+            "layer_types",
+            json!(["linear_attention", "sliding_attention", "full_attention"]),
+            10,
+            "layer_types[1]",
+        ),
+        ("olmo-hybrid", "linear_allow_neg_eigval", json!(2), 10, "linear_allow_neg_eigval"),
+        ("olmo-hybrid", "linear_num_key_heads", json!(4), 15, "linear_num_key_heads"),
+        ("olmo-hybrid", "linear_key_head_dim", Value::Null, 10, "linear_key_head_dim"),
         ("ministral-8b", "layer_types", json!("full_attention"), 10, "layer_types"),
         ("ministral-8b", "layer_types", json!(["full_attention"]), 15, "layer_types"),
     ]

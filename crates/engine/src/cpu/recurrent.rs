@@ -1,13 +1,13 @@
 //! Layers with a state, over the rows of each sequence in their order: the code that they share. Each kind has a file.
 
 mod delta_net;
-mod mamba2;
+mod mamba;
 mod short_conv;
 
 use super::CpuDevice;
 use super::device::CpuPass;
 use super::scratch::with_scratch;
-use crate::decoder::{RecurrentLayers, Sequence, border, floats, widened};
+use crate::decoder::{Batch, RecurrentLayers, Sequence, border, floats, widened};
 use crate::error::{Error, Result};
 use crate::kernels::{self, add_floats, convolve};
 use crate::memory::{self, Refusals};
@@ -29,7 +29,7 @@ impl RecurrentLayers<CpuDevice> for CpuDevice {
             Mixer::Attention(_) => Ok(()),
             Mixer::DeltaNet(net) => self.delta_net(pass, layer, net),
             Mixer::ShortConv(conv) => self.short_conv(pass, layer, &conv.conv),
-            Mixer::Mamba2(mamba) => self.mamba2(pass, layer, mamba),
+            Mixer::Mamba(mamba) => self.mamba(pass, layer, mamba),
         }
     }
 
@@ -44,15 +44,12 @@ impl CpuDevice {
     /// `mixed`.
     fn advance_heads(
         &self,
-        pass: &mut CpuPass<'_>,
+        (batch, mixed): (&mut Batch<'_>, &mut Vec<f32>),
         layer: usize,
         [heads, key_dim, value_dim]: [usize; 3],
         advance: &(dyn Fn(usize, Chunk<'_, '_>) -> memory::Result<()> + Sync),
     ) -> Result<()> {
-        let CpuPass { batch, projected, mixed, .. } = pass;
         let (rows, sequences) = (batch.rows, &mut batch.sequences);
-        let projected = &**projected;
-        let width = projected.len() / rows.max(1);
         mixed.resize(rows * heads * value_dim, 0.0);
         let mut states: Vec<Mutex<&mut [f32]>> = memory::reserved(sequences.len() * heads, "heads of states")?;
         let mut spans = memory::reserved(sequences.len(), "rows of sequences")?;
@@ -78,8 +75,8 @@ impl CpuDevice {
                 while row < rows.end {
                     let first = (start + row - rows.start) % STATE_CHUNK;
                     let count = (STATE_CHUNK - first).min(rows.end - row);
-                    let projected = &projected[row * width..(row + count) * width];
-                    refusals.note(advance(head, Chunk { state: &mut state, first, projected, out, row }));
+                    let of_chunk = row..row + count;
+                    refusals.note(advance(head, Chunk { state: &mut state, first, out, rows: of_chunk }));
                     row += count;
                     let position = start + row - rows.start;
                     if let Some(kept) = kept.iter().find(|kept| (kept.sequence, kept.position) == (sequence, position))
@@ -123,7 +120,11 @@ impl CpuDevice {
             keep(kept, channels, kernel, *start, rows.clone().map(row));
             spans.push(rows.clone());
         }
-        let mut columns: Vec<usize> = (0..channels).step_by(TASK_CHANNELS).chain([channels]).collect();
+        // A task reads one tensor.
+        let starts = std::iter::once(0).chain(conv.ends.iter().copied());
+        let mut columns: Vec<usize> =
+            starts.zip(&conv.ends).flat_map(|(start, end)| (start..*end).step_by(TASK_CHANNELS)).collect();
+        columns.push(channels);
         if width > channels {
             columns.push(width);
         }
@@ -138,7 +139,9 @@ impl CpuDevice {
                 let (weights, scratch) = scratch.split_at_mut(kernel * count);
                 let (window, scratch) = scratch.split_at_mut(kernel * count);
                 let (bias, _) = scratch.split_at_mut(count);
-                self.read(&conv.weight, first * kernel..(first + count) * kernel, window);
+                let of = conv.ends.partition_point(|end| *end <= first);
+                let from = first - if of == 0 { 0 } else { conv.ends[of - 1] };
+                self.read(&conv.weights[of], from * kernel..(from + count) * kernel, window);
                 for (back, weights) in weights.chunks_exact_mut(count).enumerate() {
                     weights.iter_mut().zip(window.chunks_exact(kernel)).for_each(|(weight, of)| *weight = of[back]);
                 }
@@ -204,12 +207,10 @@ struct Chunk<'c, 't> {
     state: &'c mut [f32],
     /// The first row's position in the chunk.
     first: usize,
-    /// `[rows, width]`
-    projected: &'c [f32],
     /// The head's columns of `mixed`.
     out: &'c mut TileMut<'t>,
-    /// The row of `out` for the first row.
-    row: usize,
+    /// The rows of the pass.
+    rows: Range<usize>,
 }
 
 /// The kept state of a sequence after a position: the matrices of the heads.

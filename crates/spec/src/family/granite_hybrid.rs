@@ -48,6 +48,8 @@ pub(super) const STATES: StateTable = StateTable {
     attention: &["full_attention", "attention"],
     layers: StateLayers::All("the default of transformers' GraniteMoeHybridConfig"),
     kernel: Key { gguf: ".ssm.conv_kernel", config: "mamba_d_conv" },
+    own_norms: &[],
+    other_norms: &[],
 };
 
 pub(super) const FAMILY: Family = Family {

@@ -27,6 +27,8 @@ pub(super) const STATES: StateTable = StateTable {
     attention: &["full_attention"],
     layers: StateLayers::AllButListed("full_attn_idxs"),
     kernel: Key { gguf: ".shortconv.l_cache", config: "conv_L_cache" },
+    own_norms: &[],
+    other_norms: &[],
 };
 
 pub(super) const FAMILY: Family = Family {

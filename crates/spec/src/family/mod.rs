@@ -4,10 +4,11 @@ mod experts;
 mod parts;
 mod role;
 
-pub use crate::spec::{DeltaNetKeys, StateMixer};
+pub use crate::spec::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
 pub use parts::{
     AdjustedWidth, DenseLayers, Encoder, Evidence, ExpertTable, Factor, FactorOf, GateWidth, GroupTable, HeadNorms,
-    Normalized, Parallel, Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
+    Normalized, Parallel, PlaceOfLayers, Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern,
+    WindowRope,
 };
 pub use role::Role;
 
@@ -120,6 +121,11 @@ families! {
     gemma4_unified,
     lfm3,
     hyperclovax,
+    olmo_hybrid,
+    mamba,
+    mamba2,
+    jamba,
+    plamo2,
 }
 
 /// One family of models: how its files name things, and the options of its block.
@@ -255,6 +261,8 @@ pub struct RopeTable {
     pub unrotated: Option<Unrotated>,
     /// Whether no layer of any model rotates.
     pub never: bool,
+    /// Whether no layer rotates where `config.json` has null for the base.
+    pub unrotated_by_null: bool,
     /// The key that says whether any layer rotates, where models differ: a flag in GGUF files, true if absent, and a
     /// text in `config.json`. `rope` means that layers rotate; `nope`, null or absent means that they do not.
     pub switch: Option<Key>,
@@ -444,6 +452,7 @@ pub const LLAMA_LIKE: Family = Family {
         window: None,
         unrotated: None,
         never: false,
+        unrotated_by_null: false,
         switch: None,
         query_scale: None,
         scores_by_magnitude: false,

@@ -91,6 +91,8 @@ pub(super) const FAMILY: Family = Family {
                 letters: ("hybrid_override_pattern", ['M', '*', '-', 'E']),
             },
             kernel: Key { gguf: ".ssm.conv_kernel", config: "conv_kernel" },
+            own_norms: &[],
+            other_norms: &[],
         }),
         ..BLOCK
     },

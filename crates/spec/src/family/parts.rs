@@ -196,6 +196,8 @@ pub enum DenseLayers {
     First { count: Key, config_default: (usize, &'static str), kinds: &'static str },
     /// Dense are all layers but those whose number, from 0, leaves 1 when divided by the number of this key; 0 means that all are.
     ButEvery(Key),
+    /// Dense are all layers but one in each group; in GGUF those without a router.
+    AllButAt(PlaceOfLayers),
 }
 
 /// Layers that keep a recurrent state in place of keys and values.
@@ -211,6 +213,21 @@ pub struct StateTable {
     pub layers: StateLayers,
     /// Positions that the convolution depends on, the current one included.
     pub kernel: Key,
+    /// Norms that only these layers have.
+    pub own_norms: &'static [Role],
+    /// Norms that only the other layers have.
+    pub other_norms: &'static [Role],
+}
+
+/// One layer of every so many, by two keys of `config.json`, each with its default, and the source of these.
+#[derive(Clone, Copy, Debug)]
+pub struct PlaceOfLayers {
+    /// Every how many layers there is one.
+    pub every: (&'static str, usize),
+    /// Its number among these, from 0.
+    pub at: (&'static str, usize),
+    /// The source of the defaults.
+    pub source: &'static str,
 }
 
 /// Which layers have a state.
@@ -223,8 +240,12 @@ pub enum StateLayers {
     AllButListed(&'static str),
     /// All layers, with the source of that; in GGUF the layers without heads of keys and values.
     All(&'static str),
+    /// All layers but one in each group; in GGUF the layers without heads of keys and values.
+    AllButAt(PlaceOfLayers),
     /// All layers, with attention next to it that reads the same input.
     Beside,
+    /// All layers, which are nothing else.
+    Only,
     /// Each layer is one sub-layer. `dense` and `experts` are the names in `layer_types` of those that are a feed-forward
     /// layer, `letters` the key of a text in its place, with a letter for each layer: for one with a state, attention,
     /// a dense layer, experts. In GGUF layers without heads of keys and values and without a feed-forward width have a state.

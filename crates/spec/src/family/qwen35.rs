@@ -35,6 +35,8 @@ const DELTA_NET_KEYS: DeltaNetKeys = DeltaNetKeys {
     values: Key { gguf: ".ssm.inner_size", config: "linear_value_head_dim" },
     // The GGUF converter reorders the value heads.
     gguf_sharing: KeySharing::Strided,
+    doubled: None,
+    norm_eps: None,
 };
 
 const STATES: StateTable = StateTable {
@@ -47,6 +49,8 @@ const STATES: StateTable = StateTable {
         default: (4, "the default of transformers' config of this family and of llama.cpp"),
     },
     kernel: Key { gguf: ".ssm.conv_kernel", config: "linear_conv_kernel_dim" },
+    own_norms: &[],
+    other_norms: &[],
 };
 
 /// The table of Qwen3-Next, whose value heads no converter reorders.

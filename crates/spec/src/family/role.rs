@@ -86,8 +86,19 @@ pub enum Role {
     DeltaQkvz,
     /// `beta` and `alpha` of a delta net by key heads, `[2 * value_heads, hidden]`: how much a position corrects, and the decay.
     DeltaBetaAlpha,
+    /// The parts of [`DeltaQkv`](Self::DeltaQkv) where each has a matrix.
+    DeltaQ,
+    DeltaK,
+    DeltaV,
     MambaInput,
     MambaStep,
+    /// What Mamba's steps, keys and queries are made of, `[rank, values]` and `[state_dim, values]`, and their norms.
+    MambaRank,
+    MambaKey,
+    MambaQuery,
+    MambaRankNorm,
+    MambaKeyNorm,
+    MambaQueryNorm,
     /// The factor with which a value is added to the output (`D`), `[heads]`; its names are whole.
     MambaSkip,
     /// The gate of the output of a layer with a state, `[value_heads * value_dim, hidden]`.
@@ -106,6 +117,10 @@ pub enum Role {
     StateOut,
     /// The convolution of a layer with a state: `[channels, kernel]`, in safetensors `[channels, 1, kernel]`.
     Conv,
+    /// Its parts for queries, keys and values, where each has a tensor.
+    ConvQ,
+    ConvK,
+    ConvV,
     ConvIn,
     ConvOut,
     LayerEmbedding,

@@ -182,9 +182,15 @@ fn by_distance(spec: &ModelSpec) -> bool {
 fn widest_operand(spec: &ModelSpec) -> usize {
     let ups = spec.attentions().filter_map(|attention| attention.kv.latent()?.q_up.as_ref());
     let mixed =
-        spec.weights.layers.iter().flat_map(LayerWeights::mixers).map(Mixer::mixed).chain(ups.map(|up| up.rank));
+        spec.weights.layers.iter().flat_map(LayerWeights::mixers).map(widest_input).chain(ups.map(|up| up.rank));
     let joined = if spec.weights.joined.is_some() { spec.hidden.saturating_mul(2) } else { 0 };
     mixed.chain([spec.hidden, widest_feed_forward(spec), layer_input(spec), joined]).max().unwrap_or(0)
+}
+
+/// Elements of the longest row that a mixer's products behind its inputs read.
+fn widest_input(mixer: &Mixer) -> usize {
+    let Mixer::Mamba(mamba) = mixer else { return mixer.mixed() };
+    mamba.selection.as_ref().map_or(0, |selection| selection.rank).max(mixer.mixed())
 }
 
 /// Elements of a row that a second mixer puts out, or the first, as the two change places.

@@ -174,7 +174,9 @@ pub struct StateSize {
     pub heads: usize,
     /// Elements of the state matrix of a head, `[key_dim, value_dim]`.
     pub matrix: usize,
-    /// Elements of a head: its matrix, and for each position of the chunk its key, what it adds `[value_dim]` and its decay.
+    /// Elements of a head: its matrix, and for each position of the chunk its key, what it adds `[value_dim]` and its decay. Where
+    /// each element has a decay: the matrix twice, at the chunk's begin and after the last position, and the number of positions
+    /// between; for each its key, what it adds and its steps, `[value_dim]` each.
     pub head: usize,
 }
 
@@ -182,11 +184,13 @@ impl StateSize {
     /// The state of a layer; empty where it has none, as attention, whose keys and values are cached.
     pub fn new(layer: &LayerWeights) -> StateSize {
         let state = layer.mixers().find_map(Mixer::state);
-        let Some((conv, [heads, key_dim, value_dim])) = state else { return StateSize::default() };
+        let Some((conv, [heads, key_dim, value_dim], by_element)) = state else { return StateSize::default() };
         let (channels, conv_rows) = (conv.channels, conv.kernel.saturating_sub(1).saturating_add(STATE_CHUNK));
         let matrix = key_dim.saturating_mul(value_dim);
-        let positions = STATE_CHUNK.saturating_mul(key_dim.saturating_add(value_dim).saturating_add(1));
-        let head = if heads == 0 { 0 } else { matrix.saturating_add(positions) };
+        let (each, more) =
+            if by_element { (2 * value_dim, matrix.saturating_add(1)) } else { (value_dim.saturating_add(1), 0) };
+        let positions = STATE_CHUNK.saturating_mul(key_dim.saturating_add(each));
+        let head = if heads == 0 { 0 } else { matrix.saturating_add(positions).saturating_add(more) };
         StateSize { channels, conv_rows, heads, matrix, head }
     }
 

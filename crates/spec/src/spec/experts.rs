@@ -22,17 +22,26 @@ const MAX_EXPERTS_IN_ALL: usize = 1 << 16;
 /// Elements of a block of MXFP4.
 const BLOCK: u64 = 32;
 
+impl ExpertTable {
+    /// Whether GGUF files say which layers have experts by what they store.
+    pub(super) fn lies_in_some_layers(&self) -> bool {
+        matches!(self.dense_layers, Some(DenseLayers::AllButAt(_)))
+    }
+}
+
 impl Reader<'_> {
     pub(super) fn expert_sizes(&self, dense: usize, layers: usize) -> Result<Option<ExpertSizes>> {
         let Some(table) = &self.family.experts else { return Ok(None) };
+        // One expert of some layers is no choice, but their dense layer.
+        let fewest = if table.lies_in_some_layers() { 2 } else { 1 };
         let said = match table.flag {
             _ if self.single_layers()?.is_some_and(|layers| !layers.contains(&SubLayer::Experts)) => false,
             None if !table.optional => true,
-            _ if self.is_gguf() => self.gguf_experts()? > 0,
+            _ if self.is_gguf() => self.gguf_experts()? >= fewest,
             Some(flag) => self.fields().boolean(flag)?.unwrap_or(false),
             None => {
                 let counts = table.count.iter().map(|key| self.fields().unsigned(key.config));
-                counts.collect::<Result<Vec<_>>>()?.iter().all(|count| *count != Some(0))
+                counts.collect::<Result<Vec<_>>>()?.iter().all(|count| count.is_none_or(|count| count >= fewest))
             }
         };
         if !said {
@@ -175,8 +184,7 @@ impl Reader<'_> {
     /// Whether a layer has experts, of `layers`.
     pub(super) fn layers_with_experts(&self, layers: usize) -> Result<impl Fn(usize) -> bool + use<>> {
         let (experts, single) = (self.family.experts, self.single_layers()?);
-        let (mut step, mut first, mut dense) = (experts.map(|_| 1), 0, Vec::new());
-        let mut left_over = 0;
+        let (mut step, mut at, mut first, mut dense) = (experts.map(|_| 1), 0, 0, Vec::new());
         match (experts.and_then(|table| table.dense_layers), self.config) {
             (Some(DenseLayers::Listed { step: key, list }), Some(_)) => {
                 step = self.interval(key)?.map(|every| every as u64).or(step);
@@ -210,19 +218,20 @@ impl Reader<'_> {
             (Some(DenseLayers::ButEvery(key)), _) => {
                 let key = self.key(key);
                 step = self.fields().unsigned(&key)?.filter(|every| *every > 0);
-                left_over = 2;
-                if step == Some(1) {
-                    return Err(self.value(&key, 1, "0, or more than 1".into()));
-                }
+                at = step.unwrap_or(2).checked_sub(2).ok_or_else(|| self.value(&key, 1, "0, or more than 1".into()))?;
             }
-            (Some(DenseLayers::Listed { .. }) | None, _) => {}
+            (Some(DenseLayers::AllButAt(place)), Some(_)) => {
+                let [every, found] = self.place(&place)?.map(|number| number as u64);
+                (step, at) = (Some(every), every - 1 - found);
+            }
+            (Some(DenseLayers::Listed { .. } | DenseLayers::AllButAt(_)) | None, _) => {}
         }
         Ok(move |layer: usize| {
             if let Some(single) = &single {
                 return single.get(layer) == Some(&SubLayer::Experts);
             }
             let layer = layer as u64;
-            let counts = step.is_some_and(|step| (layer + 1) % step == left_over % step);
+            let counts = step.is_some_and(|step| (layer + 1 + at).is_multiple_of(step));
             counts && layer >= first && dense.binary_search(&layer).is_err()
         })
     }

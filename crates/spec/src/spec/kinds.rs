@@ -17,8 +17,8 @@ pub(super) enum Which {
     All,
     /// All layers but every n-th, and but this one.
     AllBut(usize, Option<usize>),
-    /// All layers but the first of every n.
-    AllButFirst(usize),
+    /// All layers but one of every n, at this place.
+    AllButAt(usize, usize),
     /// This layer and those after it.
     From(usize),
     /// All layers but these, in order.
@@ -33,7 +33,7 @@ impl Which {
             Which::None => false,
             Which::All => true,
             Which::AllBut(every, other) => !(layer + 1).is_multiple_of(*every) && Some(layer) != *other,
-            Which::AllButFirst(every) => !layer.is_multiple_of(*every),
+            Which::AllButAt(every, at) => layer % every != *at,
             Which::From(first) => layer >= *first,
             Which::AllButThese(others) => others.binary_search(&(layer as u64)).is_err(),
             Which::Listed(listed) => listed.get(layer).is_some_and(|has| *has),

@@ -5,7 +5,7 @@ use super::kinds::{Kinds, Which};
 use super::reader::Reader;
 use super::single::SubLayer;
 use crate::error::Result;
-use crate::family::{Encoder, Key, Role, Unrotated, Window, WindowPattern};
+use crate::family::{Encoder, Key, Role, StateLayers, Unrotated, Window, WindowPattern};
 use crate::header::config::wrong_type;
 use serde_json::Value;
 
@@ -17,6 +17,8 @@ pub(super) struct Layers {
     pub(super) with_state: Which,
     /// Where each layer is one sub-layer.
     single: Option<Vec<SubLayer>>,
+    /// Whether all layers are mixers alone.
+    only_mixers: bool,
     pub(super) kinds: Kinds,
 }
 
@@ -27,7 +29,8 @@ impl Layers {
 
     /// Whether it has a mixer and whether it has a feed-forward layer.
     pub(super) fn sub_layers(&self, layer: usize) -> (bool, bool) {
-        let Some(single) = self.single.as_ref().and_then(|single| single.get(layer)) else { return (true, true) };
+        let single = self.single.as_ref().and_then(|single| single.get(layer));
+        let Some(single) = single else { return (true, !self.only_mixers) };
         let mixes = matches!(single, SubLayer::State | SubLayer::Attention);
         (mixes, !mixes)
     }
@@ -67,7 +70,7 @@ impl Reader<'_> {
                 self.rotated(list, interval, *default_interval, sizes)?
             }
             (None, Some(switch)) if !self.rotates(*switch)? => Which::None,
-            (None, _) if family.rope.never => Which::None,
+            (None, _) if family.rope.never || family.rope.unrotated_by_null && self.has_null_base()? => Which::None,
             (None, _) => Which::All,
         };
         let single = self.single_layers()?;
@@ -84,7 +87,8 @@ impl Reader<'_> {
         });
         let kinds = self.kinds(sizes, with_window)?;
         let window_rope = usize::from(family.rope.window.is_some());
-        Ok(Layers { window, rotated, window_rope, with_state, single, kinds })
+        let only_mixers = self.only_states();
+        Ok(Layers { window, rotated, window_rope, with_state, single, only_mixers, kinds })
     }
 
     /// The window, where the family has one. 0 in GGUF and null mean no window.
@@ -143,7 +147,7 @@ impl Reader<'_> {
         let what = format_args!("a window in all but one of {} layers", pattern.full_every);
         let absent = if key.is_empty() { LAYER_TYPES } else { &key };
         let every = self.or_absent(self.interval(&key)?, pattern.full_every, what, absent, pattern.source);
-        Ok(if pattern.first_is_full { Which::AllButFirst(every) } else { Which::AllBut(every, full) })
+        Ok(if pattern.first_is_full { Which::AllButAt(every, 0) } else { Which::AllBut(every, full) })
     }
 
     /// The interval of layers that differ, read from `key`.
@@ -196,6 +200,19 @@ impl Reader<'_> {
             every
         });
         Ok(Which::AllBut(every, None))
+    }
+
+    /// Whether `config.json` has null for the rotary base.
+    fn has_null_base(&self) -> Result<bool> {
+        let Some(config) = self.config else { return Ok(false) };
+        let section = config.section("rope_parameters")?;
+        let object = section.as_ref().map_or(config.object(), |section| section.object());
+        Ok(object.get("rope_theta").is_some_and(Value::is_null))
+    }
+
+    /// Whether all layers have a state and nothing else.
+    pub(super) fn only_states(&self) -> bool {
+        self.family.block.states.is_some_and(|states| matches!(states.layers, StateLayers::Only))
     }
 
     fn rotates(&self, switch: Key) -> Result<bool> {

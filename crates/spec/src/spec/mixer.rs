@@ -97,6 +97,8 @@ weights! {
         pub ba: DeltaInput<W::Matrix> = matrices,
         /// The convolution of queries, keys and values, before their SiLU.
         pub conv: ConvWeights<W> = part,
+        /// The factor of a correction's sigmoid.
+        pub strength: f32,
         /// The bias of `alpha`'s product, `[value_heads]`.
         pub dt_bias: W::Vector = vector,
         /// The factor of the softplus, `[value_heads]`.
@@ -119,9 +121,10 @@ weights! {
         pub out: W::Matrix = matrix,
     }
 
-    /// The weights of a Mamba-2 layer (arXiv 2405.21060; transformers `modeling_granitemoehybrid.py`).
-    pub struct Mamba2Weights<W> {
-        /// Heads, each with a state.
+    /// The weights of a layer of Mamba-2 (arXiv 2405.21060; transformers `modeling_granitemoehybrid.py`), or with a selection of
+    /// Mamba (arXiv 2312.00752; transformers `modeling_mamba.py`).
+    pub struct MambaWeights<W> {
+        /// Heads, each with a state; those of Mamba have one element, but in PLaMo 2.
         pub heads: usize,
         /// Groups of adjacent heads that share keys and queries; divides `heads`. The output is normalized by group too.
         pub groups: usize,
@@ -131,18 +134,24 @@ weights! {
         pub state_dim: usize,
         /// The shortest and the longest step.
         pub step_limit: [f64; 2],
-        /// The projection of values, keys and queries (`x`, `B` and `C`), `[heads * head_dim + 2 * groups * state_dim, hidden]`.
+        /// The projection of values, keys and queries (`x`, `B` and `C`), `[heads * head_dim + 2 * groups * state_dim, hidden]`. With a
+        /// selection it is of values alone, and without `gate` of gates too: for every head its gate, then its value.
         pub input: W::Matrix = matrix,
         /// The projection of the output's gate, `[heads * head_dim, hidden]`.
-        pub gate: W::Matrix = matrix,
-        /// The projection of a position's step (`dt`), before its softplus, `[heads, hidden]`.
+        pub gate: Option<W::Matrix> = optional matrix,
+        /// The projection of a position's step (`dt`), before its softplus, `[heads, hidden]`; with a selection `[heads, rank]`.
         pub step: W::Matrix = matrix,
-        /// The convolution of values, keys and queries, before their SiLU.
+        /// What makes keys, queries and steps of the convolved values.
+        pub selection: Option<Box<SelectionWeights<W>>> = optional boxed part,
+        /// The convolution of values, and without a selection of keys and queries, before their SiLU.
         pub conv: ConvWeights<W> = part,
         /// The bias of `step`'s product, `[heads]`.
         pub step_bias: W::Vector = vector,
-        /// The factor of a step (`A`), `[heads]`: the product is the logarithm of the decay.
+        /// The factor of a step (`A`), `[heads]`: the product is the logarithm of the decay. Or of each element of a state,
+        /// `[heads * head_dim, state_dim]`.
         pub decay: W::Vector = vector,
+        /// Whether each element of a state has a decay of its own.
+        pub by_element: bool,
         /// Whether `decay` is stored as the logarithm of its negative (safetensors `A_log`).
         pub decay_is_log: bool,
         /// The factor with which a value is added to the output (`D`), `[heads]`.
@@ -153,10 +162,24 @@ weights! {
         pub out: W::Matrix = matrix,
     }
 
+    /// What Mamba's keys, queries and steps are made of: projections of the convolved values.
+    pub struct SelectionWeights<W> {
+        /// Elements of what a position's steps are made of.
+        pub rank: usize,
+        /// The projections of these, of keys and of queries, `[rank, values]` and `[state_dim, values]`, in this order.
+        pub matrices: Vec<W::Matrix> = list matrix,
+        /// The norms of these; none or three.
+        pub norms: Vec<W::Norm> = list norm,
+        /// The epsilon of root mean square norms without weights in their place.
+        pub norm_eps: Option<f64>,
+    }
+
     /// A causal convolution of each channel separately.
     pub struct ConvWeights<W> {
-        /// The kernels, `[channels, kernel]`, the current position last.
-        pub weight: W::Vector = vector,
+        /// The kernels, `[channels, kernel]`, the current position last, in one tensor or several.
+        pub weights: Vec<W::Vector> = list vector,
+        /// The channels before each of these, and all of them at last.
+        pub ends: Vec<usize>,
         /// The bias, `[channels]`.
         pub bias: Option<W::Vector> = optional vector,
         /// The number of channels.
@@ -175,8 +198,8 @@ pub enum Mixer<W: WeightTypes = Stored> {
     DeltaNet(Box<DeltaNetWeights<W>>),
     /// A gated convolution over the last few positions.
     ShortConv(Box<ShortConvWeights<W>>),
-    /// Mamba-2: each head has a state matrix that every position decays, adds to and reads.
-    Mamba2(Box<Mamba2Weights<W>>),
+    /// Mamba or Mamba-2: each head has a state matrix that every position decays, adds to and reads.
+    Mamba(Box<MambaWeights<W>>),
 }
 
 /// Where an attention layer's keys and values come from. Complete.
@@ -205,9 +228,9 @@ pub enum KeyValueProjections<Matrix = LinearWeights> {
 /// Projections whose outputs are next to each other in a row. Complete.
 #[derive(Clone, Debug)]
 pub enum DeltaInput<Matrix = LinearWeights> {
-    /// Two matrices: queries, keys and values `[2 * key_heads * key_dim + value_heads * value_dim, hidden]` and the gate of
-    /// the output `[value_heads * value_dim, hidden]`, or corrections and decays of `[value_heads, hidden]` each.
-    Apart(Box<[Matrix; 2]>),
+    /// Matrices: queries, keys and values `[2 * key_heads * key_dim + value_heads * value_dim, hidden]` and the gate of
+    /// the output `[value_heads * value_dim, hidden]`, or the first in three, or corrections and decays of `[value_heads, hidden]` each.
+    Apart(Vec<Matrix>),
     /// One matrix with the rows of both: for every key head its query, its key, the values that share it and their
     /// gates, or the corrections and the decays of these values.
     ByKeyHead(Box<Matrix>),
@@ -229,6 +252,10 @@ pub(super) struct StateSizes {
     pub(super) channels: usize,
     /// Positions that an output of the convolution depends on.
     pub(super) kernel: usize,
+    /// Elements of what Mamba's steps are made of; 0 of other layers.
+    pub(super) rank: usize,
+    /// Whether each element of a state has a decay.
+    pub(super) by_element: bool,
 }
 
 impl StateSizes {
@@ -249,17 +276,19 @@ impl<W: WeightTypes> Mixer<W> {
             Mixer::Attention(_) => "attention",
             Mixer::DeltaNet(_) => "gated delta net",
             Mixer::ShortConv(_) => "short convolution",
-            Mixer::Mamba2(_) => "Mamba-2",
+            Mixer::Mamba(mamba) if mamba.selection.is_some() => "Mamba",
+            Mixer::Mamba(_) => "Mamba-2",
         }
     }
 
-    /// The convolution of a layer with a state, and the heads, key and value sizes of the state.
-    pub fn state(&self) -> Option<(&ConvWeights<W>, [usize; 3])> {
+    /// The convolution of a layer with a state, the heads, key and value sizes of the state, and whether each element of it has a
+    /// decay.
+    pub fn state(&self) -> Option<(&ConvWeights<W>, [usize; 3], bool)> {
         match self {
             Mixer::Attention(_) => None,
-            Mixer::DeltaNet(net) => Some((&net.conv, [net.value_heads, net.key_dim, net.value_dim])),
-            Mixer::ShortConv(net) => Some((&net.conv, [0, 0, 0])),
-            Mixer::Mamba2(mamba) => Some((&mamba.conv, [mamba.heads, mamba.state_dim, mamba.head_dim])),
+            Mixer::DeltaNet(net) => Some((&net.conv, [net.value_heads, net.key_dim, net.value_dim], false)),
+            Mixer::ShortConv(net) => Some((&net.conv, [0, 0, 0], false)),
+            Mixer::Mamba(mamba) => Some((&mamba.conv, mamba.states(), mamba.by_element)),
         }
     }
 
@@ -270,20 +299,19 @@ impl<W: WeightTypes> Mixer<W> {
 
     /// The matrices of the layer's input projections; their outputs are next to each other in a row.
     pub fn inputs(&self) -> Vec<&W::Matrix> {
-        let matrices = match self {
+        match self {
             Mixer::Attention(attention) => {
                 let [k, v] = attention.kv.own().map_or([None; 2], |own| own.projections.linears());
                 let down = attention.kv.latent().map(|latent| &latent.down);
-                [Some(&attention.q), k.or(down), v, attention.gate.as_ref()]
+                [Some(&attention.q), k.or(down), v, attention.gate.as_ref()].into_iter().flatten().collect()
             }
-            Mixer::DeltaNet(net) => {
-                let ([qkvz, z], [ba, alpha]) = (net.qkvz.linears(), net.ba.linears());
-                [qkvz, z, ba, alpha]
+            Mixer::DeltaNet(net) => net.qkvz.linears().iter().chain(net.ba.linears()).collect(),
+            Mixer::ShortConv(conv) => vec![&conv.bcx],
+            Mixer::Mamba(mamba) => {
+                let step = mamba.selection.is_none().then_some(&mamba.step);
+                [Some(&mamba.input), mamba.gate.as_ref(), step].into_iter().flatten().collect()
             }
-            Mixer::ShortConv(conv) => [Some(&conv.bcx), None, None, None],
-            Mixer::Mamba2(mamba) => [Some(&mamba.input), Some(&mamba.gate), Some(&mamba.step), None],
-        };
-        matrices.into_iter().flatten().collect()
+        }
     }
 
     fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<Mixer<M::To>, M::Error> {
@@ -291,7 +319,7 @@ impl<W: WeightTypes> Mixer<W> {
             Mixer::Attention(attention) => Mixer::Attention(Box::new(attention.try_map(map)?)),
             Mixer::DeltaNet(net) => Mixer::DeltaNet(Box::new(net.try_map(map)?)),
             Mixer::ShortConv(conv) => Mixer::ShortConv(Box::new(conv.try_map(map)?)),
-            Mixer::Mamba2(mamba) => Mixer::Mamba2(Box::new(mamba.try_map(map)?)),
+            Mixer::Mamba(mamba) => Mixer::Mamba(Box::new(mamba.try_map(map)?)),
         })
     }
 
@@ -301,12 +329,12 @@ impl<W: WeightTypes> Mixer<W> {
             Mixer::Attention(attention) => &attention.o,
             Mixer::DeltaNet(net) => &net.out,
             Mixer::ShortConv(conv) => &conv.out,
-            Mixer::Mamba2(mamba) => &mamba.out,
+            Mixer::Mamba(mamba) => &mamba.out,
         }
     }
 
     /// Elements a row of the outputs of the input projections together; of latent attention also of the second projection of
-    /// queries, and of the queries that attend.
+    /// queries, and of the queries that attend; of a selection also of its projections.
     pub fn projected(&self) -> usize {
         match self {
             Mixer::Attention(attention) => {
@@ -322,7 +350,11 @@ impl<W: WeightTypes> Mixer<W> {
             }
             Mixer::DeltaNet(net) => net.channels().saturating_add(net.values()).saturating_add(2 * net.value_heads),
             Mixer::ShortConv(conv) => conv.conv.channels.saturating_mul(3),
-            Mixer::Mamba2(mamba) => mamba.conv.channels.saturating_add(mamba.values()).saturating_add(mamba.heads),
+            Mixer::Mamba(mamba) => {
+                let selected = mamba.selection.as_ref().map_or(0, |of| of.rank.saturating_add(2 * mamba.state_dim));
+                let steps = selected.saturating_add(mamba.heads);
+                mamba.conv.channels.saturating_add(mamba.values()).saturating_add(steps)
+            }
         }
     }
 
@@ -341,7 +373,7 @@ impl<W: WeightTypes> Mixer<W> {
             },
             Mixer::DeltaNet(net) => net.values(),
             Mixer::ShortConv(conv) => conv.conv.channels,
-            Mixer::Mamba2(mamba) => mamba.values(),
+            Mixer::Mamba(mamba) => mamba.values(),
         }
     }
 }
@@ -422,10 +454,10 @@ impl<Matrix> KeyValueProjections<Matrix> {
 
 impl<Matrix> DeltaInput<Matrix> {
     /// The matrices in the order of their outputs.
-    pub fn linears(&self) -> [Option<&Matrix>; 2] {
+    pub fn linears(&self) -> &[Matrix] {
         match self {
-            DeltaInput::Apart(both) => both.each_ref().map(Some),
-            DeltaInput::ByKeyHead(both) => [Some(both), None],
+            DeltaInput::Apart(each) => each,
+            DeltaInput::ByKeyHead(both) => std::slice::from_ref(both),
         }
     }
 
@@ -436,10 +468,7 @@ impl<Matrix> DeltaInput<Matrix> {
 
     fn try_map<'w, M, E>(&'w self, mut make: impl FnMut(&'w Matrix) -> Result<M, E>) -> Result<DeltaInput<M>, E> {
         Ok(match self {
-            DeltaInput::Apart(both) => {
-                let [first, second] = &**both;
-                DeltaInput::Apart(Box::new([make(first)?, make(second)?]))
-            }
+            DeltaInput::Apart(each) => DeltaInput::Apart(each.iter().map(make).collect::<Result<_, E>>()?),
             DeltaInput::ByKeyHead(both) => DeltaInput::ByKeyHead(Box::new(make(both)?)),
         })
     }
@@ -465,10 +494,22 @@ impl<W: WeightTypes> DeltaNetWeights<W> {
     }
 }
 
-impl<W: WeightTypes> Mamba2Weights<W> {
+impl<W: WeightTypes> MambaWeights<W> {
     /// Elements a row of values.
     pub fn values(&self) -> usize {
         self.heads.saturating_mul(self.head_dim)
+    }
+
+    /// The number of states, and the sizes of a key and of a value of each. Where each element has a decay, a state is of up to so
+    /// many values that are computed together.
+    pub fn states(&self) -> [usize; 3] {
+        const TOGETHER: usize = 64;
+        if !self.by_element {
+            return [self.heads, self.state_dim, self.head_dim];
+        }
+        let values = self.values();
+        let width = (1..=TOGETHER).rev().find(|width| values.is_multiple_of(*width)).unwrap_or(1);
+        [values / width, self.state_dim, width]
     }
 }
 

@@ -43,14 +43,14 @@ pub use latent::{LatentWeights, QueryWeights};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use mixer::{
     AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueProjections, KeyValueWeights, KeysValues,
-    Mamba2Weights, Mixer, MixerWeights, ShortConvWeights,
+    MambaWeights, Mixer, MixerWeights, SelectionWeights, ShortConvWeights,
 };
 pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
 pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
-pub use states::{DeltaNetKeys, StateMixer};
+pub use states::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
 pub use weights::{MapWeights, Stored, Weight, WeightTypes};
 
 use crate::header::TensorInfo;

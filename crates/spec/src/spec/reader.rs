@@ -235,9 +235,15 @@ impl<'a> Reader<'a> {
             Some(single) => single.len(),
             None => self.present(keys.layers, self.size(keys.layers)?)?,
         };
-        let feed_forward = self.size_of_layers(keys.feed_forward, blocks, widths)?;
-        let heads = self.or_table(keys.heads, self.size_a_layer(keys.heads, blocks)?)?;
-        let heads = self.present(keys.heads, heads)?;
+        let only_states = self.only_states();
+        let feed_forward = if only_states { Some(0) } else { self.size_of_layers(keys.feed_forward, blocks, widths)? };
+        let heads = match only_states {
+            true => 0,
+            false => {
+                let stored = self.size_of_layers(keys.heads, blocks, kv_kinds.as_queries())?;
+                self.present(keys.heads, self.or_table(keys.heads, stored)?)?
+            }
+        };
         let context = self.size_or_table(keys.context)?;
         let context = match context.checked_sub(first_position).filter(|context| *context > 0) {
             Some(context) => context,
@@ -245,9 +251,13 @@ impl<'a> Reader<'a> {
         };
         let kv_heads = match self.multi_query()? {
             Some(single) => Some(if single { 1 } else { heads }),
+            None if only_states => Some(0),
             None => self.or_table(keys.kv_heads, self.size_of_layers(keys.kv_heads, blocks, kv_kinds)?)?,
         };
-        let head_dim = self.or_table(keys.head_dim, self.size(keys.head_dim)?)?;
+        let head_dim = match only_states {
+            true => Some(0),
+            false => self.or_table(keys.head_dim, self.size(keys.head_dim)?)?,
+        };
         let vocab = self.or_table(keys.vocab, self.size(keys.vocab)?)?;
         let feed_forward = match &family.files.adjusted_width {
             Some(rule) => self.adjusted_width(rule, feed_forward)?,
@@ -273,7 +283,9 @@ impl<'a> Reader<'a> {
             key if key.is_empty() => kv_heads.unwrap_or(heads),
             key => self.or_absent(kv_heads, heads, format_args!("kv_heads = heads = {heads}"), &key, BOTH),
         };
-        self.part(keys.kv_heads, kv_heads, keys.heads, heads)?;
+        if !only_states {
+            self.part(keys.kv_heads, kv_heads, keys.heads, heads)?;
+        }
         let head_dim = match (head_dim, self.key(keys.head_dim)) {
             (Some(head_dim), _) => head_dim,
             (None, key) if key.is_empty() && hidden.is_multiple_of(heads) => hidden / heads,
@@ -287,7 +299,7 @@ impl<'a> Reader<'a> {
                 return Err(self.contradiction(one, other));
             }
         };
-        if latent.is_none() {
+        if latent.is_none() && !only_states {
             self.refuse_other_values(".attention.value_length", head_dim)?;
         }
         let vocab = match (vocab, self.gguf()) {
@@ -522,6 +534,13 @@ enum Differing {
     /// Refused, but zeros do not count.
     RefusedButZeros,
     Most,
+}
+
+impl Differing {
+    /// The same of query heads: one number for all layers that have heads.
+    fn as_queries(self) -> Differing {
+        if matches!(self, Differing::RefusedButZeros) { self } else { Differing::Refused }
+    }
 }
 
 /// Refuses a GGUF file by its type, wherever the key is; the probe has looked only at the first keys.

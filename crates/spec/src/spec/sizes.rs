@@ -43,7 +43,8 @@ impl Sizes {
         let ExpertSizes { count: experts, feed_forward: expert, shared_feed_forward: shared, .. } =
             self.experts.unwrap_or_default();
         let states = self.states.unwrap_or_default();
-        let StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels, kernel } = states;
+        let StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels, kernel, by_element, .. } =
+            states;
 
         let matrix = |(rows, of_rows): (usize, String), (columns, of_columns): (usize, String)| {
             (rows as u64, columns as u64, format!("{of_rows}, {of_columns}"))
@@ -71,6 +72,11 @@ impl Sizes {
         let of_expert = || (expert, format!("expert width {expert}"));
         let of_shared = || (shared, format!("width {shared} of the shared expert"));
         let value_count = || (value_heads, format!("{value_heads} heads of values"));
+        let selects = states.rank > 0;
+        let rank_count = || (states.rank, format!("{} elements that steps are made of", states.rank));
+        let key_count = || (key_dim, format!("{key_dim} elements of a state"));
+        let positions_read = || (kernel, format!("{kernel} positions"));
+        let of_keys = || (key_heads * key_dim, format!("{key_heads} heads of keys of {key_dim} elements"));
         let values = || (states.values(), format!("{value_heads} heads of values of {value_dim} elements"));
         match role {
             Role::Embedding | Role::Head | Role::NextEmbedding | Role::NextHead => matrix(vocabulary(), width()),
@@ -127,21 +133,34 @@ impl Sizes {
                 let keys = format!("{key_heads} heads of queries and keys of {key_dim} elements");
                 matrix((channels, format!("{keys}, {value_heads} of values of {value_dim}")), width())
             }
+            Role::DeltaQ | Role::DeltaK => matrix(of_keys(), width()),
             Role::DeltaQkvz => {
                 let gates = format!("the same and gates of {value_heads} heads of {value_dim} elements");
                 matrix((channels + states.values(), gates), width())
             }
             Role::DeltaBetaAlpha => matrix((2 * value_heads, format!("twice {value_heads} heads")), width()),
+            Role::MambaInput if selects && by_element => matrix(values(), width()),
+            Role::MambaInput if selects => {
+                matrix((2 * values().0, format!("gates and values: twice {}", values().1)), width())
+            }
             Role::MambaInput => {
                 let keys = format!("{key_heads} groups of keys and queries of {key_dim}");
                 matrix((channels, format!("{}, {keys}", values().1)), width())
             }
-            Role::StateGate => matrix(values(), width()),
+            Role::MambaStep if selects => matrix(value_count(), rank_count()),
+            Role::MambaRank => matrix(rank_count(), values()),
+            Role::MambaKey | Role::MambaQuery => matrix(key_count(), values()),
+            Role::MambaRankNorm => vector(rank_count()),
+            Role::MambaKeyNorm | Role::MambaQueryNorm => vector(key_count()),
+            Role::StateGate | Role::DeltaV => matrix(values(), width()),
             Role::StateOut => matrix(width(), values()),
             Role::DeltaBeta | Role::DeltaAlpha | Role::MambaStep => matrix(value_count(), width()),
+            Role::StateDecay if by_element => matrix(values(), key_count()),
             Role::StateStepBias | Role::StateDecay | Role::MambaSkip => vector(value_count()),
             Role::StateNorm => vector((normed, values().1)),
-            Role::Conv => matrix((channels, format!("{channels} channels")), (kernel, format!("{kernel} positions"))),
+            Role::Conv => matrix((channels, format!("{channels} channels")), positions_read()),
+            Role::ConvQ | Role::ConvK => matrix(of_keys(), positions_read()),
+            Role::ConvV => matrix(values(), positions_read()),
             Role::ConvIn => matrix((3 * hidden, format!("three times the width {hidden}")), width()),
             Role::NextProjection => matrix(width(), (2 * hidden, "twice that".into())),
             // The others are norms of the residual stream, or of what is added to it.

@@ -6,11 +6,11 @@ use super::mixer::StateSizes;
 use super::reader::{Reader, missing};
 use super::tensors::Tensors;
 use super::{
-    ConvWeights, DeltaInput, DeltaNetWeights, KeySharing, Mamba2Weights, Mixer, Norm, NormWeights, ShortConvWeights,
-    Sizes,
+    ConvWeights, DeltaInput, DeltaNetWeights, KeySharing, MambaWeights, Mixer, Norm, NormWeights, SelectionWeights,
+    ShortConvWeights, Sizes,
 };
 use crate::error::Result;
-use crate::family::{AdjustedWidth, Key, Role, StateLayers, StateTable};
+use crate::family::{AdjustedWidth, Key, PlaceOfLayers, Role, StateLayers, StateTable};
 use crate::header::TensorInfo;
 use serde_json::Value;
 
@@ -22,6 +22,8 @@ pub enum StateMixer {
     DeltaNet(DeltaNetKeys),
     /// A gated convolution of the last few positions.
     ShortConv,
+    /// Mamba, whose steps, keys and queries are made of its convolved values.
+    Mamba(MambaKeys),
     /// Mamba-2, by the keys of its sizes.
     Mamba2 {
         /// The key of the number of heads.
@@ -56,7 +58,44 @@ pub struct DeltaNetKeys {
     pub values: Key,
     /// Which value heads share a key head in GGUF; in safetensors adjacent ones do.
     pub gguf_sharing: KeySharing,
+    /// The flag of `config.json` under which strengths of corrections are up to 2, not 1, and its default, with its source.
+    pub doubled: Option<(&'static str, bool, &'static str)>,
+    /// The epsilon of the output's norm, where it is not that of the model's norms.
+    pub norm_eps: Option<f64>,
 }
+
+/// The keys of Mamba's sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct MambaKeys {
+    /// The key of the number of heads that have a decay each; `None` where each element of a state has one.
+    pub heads: Option<Key>,
+    /// The key of the elements of what steps are made of: in `config.json` `auto` is a sixteenth of the width, rounded up. `None` is
+    /// a sixteenth of the width, but 64 at least (`modeling_plamo.py` of PLaMo 2).
+    pub rank: Option<Key>,
+    /// The key of the elements of a key or a query.
+    pub state_dim: Key,
+    /// The key of the elements of all values together: in GGUF their number, in `config.json` a multiple of the width.
+    pub inner: Key,
+    /// Norms without weights, in models that have them.
+    pub plain_norms: Option<PlainNorms>,
+}
+
+/// Norms without weights of what steps are made of, of keys and of queries.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainNorms {
+    /// The flag of GGUF files for them.
+    pub flag: &'static str,
+    /// The `model_type` that has them.
+    pub model_type: &'static str,
+    /// The key of `config.json` for their epsilon, and its default, with its source.
+    pub eps: (&'static str, f64, &'static str),
+}
+
+/// Steps of any length.
+const NO_LIMIT: [f64; 2] = [0.0, f64::INFINITY];
+
+/// What a delta net reads of its input, where each has a matrix.
+const QKVZ: &[Role] = &[Role::DeltaQkv, Role::DeltaQ, Role::DeltaK, Role::DeltaV, Role::StateGate];
 
 /// Kernel sizes: a convolution over one position has no state, and none is as long as the end of this range.
 const KERNELS: std::ops::RangeInclusive<usize> = 2..=1024;
@@ -66,6 +105,10 @@ impl Reader<'_> {
     pub(super) fn state_sizes(&self, hidden: usize) -> Result<Option<StateSizes>> {
         let Some(StateTable { mixer, kernel: key, .. }) = self.family.block.states else { return Ok(None) };
         let require = |key: Key| self.size_or_table(key);
+        let inner = |key: Key| match self.is_gguf() {
+            true => require(key),
+            false => self.bounded(key.config, (require(key)? as u64).saturating_mul(hidden as u64)),
+        };
         let kernel = require(key)?;
         if !KERNELS.contains(&kernel) {
             let expected = format!("a number between {} and {}", KERNELS.start(), KERNELS.end());
@@ -83,28 +126,56 @@ impl Reader<'_> {
                     false => values,
                 };
                 self.part(keys.key_heads, key_heads, keys.value_heads, value_heads)?;
-                StateSizes { key_heads, value_heads, key_dim, value_dim, normed: value_dim, channels: 0, kernel }
+                let normed = value_dim;
+                StateSizes { key_heads, value_heads, key_dim, value_dim, normed, kernel, ..StateSizes::default() }
             }
-            StateMixer::Mamba2 { heads, groups, state_dim, head_dim, inner, .. } => {
+            StateMixer::Mamba(MambaKeys { heads, rank, state_dim, inner: key, .. }) => {
+                let values = inner(key)?;
+                let value_heads = heads.map_or(Ok(values), require)?;
+                return Ok(Some(StateSizes {
+                    key_heads: 1,
+                    value_heads,
+                    key_dim: require(state_dim)?,
+                    value_dim: self.part(heads.unwrap_or(key), value_heads, key, values)?,
+                    normed: values,
+                    channels: values,
+                    kernel,
+                    rank: self.step_rank(rank, hidden)?,
+                    by_element: heads.is_none(),
+                }));
+            }
+            StateMixer::Mamba2 { heads, groups, state_dim, head_dim, inner: key, .. } => {
                 let (value_heads, key_heads) = (require(heads)?, require(groups)?);
                 let key_dim = require(state_dim)?;
-                let normed = match (self.is_gguf(), inner.config) {
-                    (true, _) => require(inner)?,
+                let normed = match (self.is_gguf(), key.config) {
                     (false, "") => {
                         let value_dim = require(Key::config(head_dim))?;
                         self.bounded(head_dim, (value_heads as u64).saturating_mul(value_dim as u64))?
                     }
-                    (false, key) => self.bounded(key, (require(inner)? as u64).saturating_mul(hidden as u64))?,
+                    _ => inner(key)?,
                 };
-                let value_dim = self.part(heads, value_heads, inner, normed)?;
+                let value_dim = self.part(heads, value_heads, key, normed)?;
                 self.part(groups, key_heads, heads, value_heads)?;
                 self.check_head_dim(head_dim, value_dim)?;
-                StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels: 0, kernel }
+                StateSizes { key_heads, value_heads, key_dim, value_dim, normed, kernel, ..StateSizes::default() }
             }
         };
         // The convolution is over keys, queries and values.
         let channels = 2 * sizes.key_heads * sizes.key_dim + sizes.values();
         Ok(Some(StateSizes { channels, ..sizes }))
+    }
+
+    /// Elements of what the steps of Mamba are made of.
+    fn step_rank(&self, key: Option<Key>, hidden: usize) -> Result<usize> {
+        const PART: usize = 16;
+        let Some(key) = key else { return Ok((hidden / PART).max(64)) };
+        let name = self.key(key);
+        let text = self.config.and_then(|config| config.object().get(&name)).and_then(Value::as_str);
+        let stored = if text == Some("auto") { Some(hidden.div_ceil(PART)) } else { self.size(key)? };
+        match stored {
+            None if !self.is_gguf() => Ok(self.or_default(None, &name, (hidden.div_ceil(PART), &self.class_default()))),
+            stored => self.present(key, stored),
+        }
     }
 
     /// The part of `found` for each of `several`, which must divide it.
@@ -130,10 +201,27 @@ impl Reader<'_> {
         }
     }
 
+    /// The epsilon of norms without weights, in models that have them.
+    fn plain_norms(&self, norms: &PlainNorms) -> Result<Option<f64>> {
+        let &PlainNorms { flag, model_type, eps: (key, default, source) } = norms;
+        if self.is_gguf() {
+            let flag = self.fields().boolean(&self.gguf_key(flag))?;
+            return Ok(flag.unwrap_or(false).then(|| self.or_default(None, key, (default, source))));
+        }
+        if self.model_type.as_deref() != Some(model_type) {
+            return Ok(None);
+        }
+        let eps = self.or_default(self.fields().number(key)?, key, (default, source));
+        if eps > 0.0 && eps < 1.0 {
+            Ok(Some(eps))
+        } else {
+            Err(self.value(key, eps, "a number between 0 and 1".into()))
+        }
+    }
+
     /// The shortest and the longest step of Mamba-2, which only `config.json` may give.
     fn step_limit(&self, key: &str) -> Result<[f64; 2]> {
-        const NONE: [f64; 2] = [0.0, f64::INFINITY];
-        let Some(stored) = self.config.and_then(|config| config.object().get(key)) else { return Ok(NONE) };
+        let Some(stored) = self.config.and_then(|config| config.object().get(key)) else { return Ok(NO_LIMIT) };
         // transformers 5 writes `{"__float__": "Infinity"}`.
         let number = |entry: &Value| match entry.get("__float__").and_then(Value::as_str) {
             Some("Infinity") => Some(f64::INFINITY),
@@ -141,7 +229,7 @@ impl Reader<'_> {
         };
         let limit = stored.as_array().map(|list| list.iter().map(number).collect::<Vec<_>>());
         match limit.as_deref() {
-            None if stored.is_null() => Ok(NONE),
+            None if stored.is_null() => Ok(NO_LIMIT),
             Some([Some(least), Some(most)]) if *least >= 0.0 && least.is_finite() && least <= most => {
                 Ok([*least, *most])
             }
@@ -180,10 +268,10 @@ impl Reader<'_> {
             (StateLayers::All(source), None) => {
                 Ok(self.or_absent(None, Which::All, "a state in every layer", LAYER_TYPES, source))
             }
-            (StateLayers::Beside, _) => Ok(Which::All),
+            (StateLayers::Beside | StateLayers::Only, _) => Ok(Which::All),
             // Read by `single_layers`.
             (StateLayers::Single { .. }, _) => Ok(Which::None),
-            (StateLayers::AllButListed(_) | StateLayers::All(_), Some(metadata)) => {
+            (StateLayers::AllButListed(_) | StateLayers::AllButAt(_) | StateLayers::All(_), Some(metadata)) => {
                 let key = self.key(self.family.files.keys.kv_heads);
                 // One number for all layers means that all of them have keys.
                 if metadata.array_len(&key).is_none() {
@@ -191,6 +279,10 @@ impl Reader<'_> {
                 }
                 let heads = metadata.integers(&key)?.unwrap_or_default();
                 self.of_each_layer(&key, heads.iter().map(|heads| *heads == 0).collect(), sizes.blocks)
+            }
+            (StateLayers::AllButAt(place), None) => {
+                let [every, at] = self.place(&place)?;
+                Ok(Which::AllButAt(every, at))
             }
             (StateLayers::AllButListed(key), None) => match self.listed_layers(key, sizes.layers)? {
                 Some(listed) => Ok(Which::AllButThese(listed)),
@@ -200,6 +292,17 @@ impl Reader<'_> {
                     Ok(Which::None)
                 }
             },
+        }
+    }
+
+    /// The number of layers of a group, and of the one among them.
+    pub(super) fn place(&self, place: &PlaceOfLayers) -> Result<[usize; 2]> {
+        let PlaceOfLayers { every: (every, default), at: (at, default_at), source } = *place;
+        let of_group = self.or_default(self.interval(every)?, every, (default, source));
+        let found = self.fields().unsigned(at)?.map(|at| usize::try_from(at).unwrap_or(usize::MAX));
+        match self.or_default(found, at, (default_at, source)) {
+            found if found < of_group => Ok([of_group, found]),
+            found => Err(self.value(at, found, format!("a number below {of_group}, which {every} is"))),
         }
     }
 
@@ -271,7 +374,7 @@ impl Tensors<'_> {
 
     pub(super) fn state_mixer(&mut self, mixer: StateMixer, layer: Option<usize>) -> Result<Mixer> {
         match mixer {
-            StateMixer::DeltaNet(DeltaNetKeys { gguf_sharing, .. }) => {
+            StateMixer::DeltaNet(DeltaNetKeys { gguf_sharing, doubled, norm_eps, .. }) => {
                 let StateSizes { key_heads, value_heads, key_dim, value_dim, .. } = self.states()?;
                 let gguf = self.reader.is_gguf();
                 Ok(Mixer::DeltaNet(Box::new(DeltaNetWeights {
@@ -280,30 +383,57 @@ impl Tensors<'_> {
                     key_dim,
                     value_dim,
                     sharing: if gguf { gguf_sharing } else { KeySharing::Neighbours },
-                    qkvz: self.delta_input(Role::DeltaQkvz, [Role::DeltaQkv, Role::StateGate], layer)?,
-                    ba: self.delta_input(Role::DeltaBetaAlpha, [Role::DeltaBeta, Role::DeltaAlpha], layer)?,
+                    qkvz: self.delta_input(Role::DeltaQkvz, QKVZ, layer)?,
+                    ba: self.delta_input(Role::DeltaBetaAlpha, &[Role::DeltaBeta, Role::DeltaAlpha], layer)?,
                     conv: self.conv(layer)?,
+                    strength: self.strength(doubled)?,
                     dt_bias: self.whole_name(Role::StateStepBias, layer)?,
                     decay: self.whole_name(Role::StateDecay, layer)?,
                     // The GGUF converter stores -exp(A_log).
                     decay_is_log: !gguf,
-                    norm: self.norm(Role::StateNorm, layer)?,
+                    norm: self.norm_with(Role::StateNorm, layer, norm_eps.unwrap_or(self.options.norm_eps))?,
+                    out: self.matrix(Role::StateOut, layer)?,
+                })))
+            }
+            StateMixer::Mamba(keys) => {
+                let StateSizes { value_heads: heads, key_dim, value_dim, rank, by_element, .. } = self.states()?;
+                let gate = if self.names(Role::StateGate) { Some(self.matrix(Role::StateGate, layer)?) } else { None };
+                let decay = if by_element { self.decays(layer)? } else { self.whole_name(Role::StateDecay, layer)? };
+                Ok(Mixer::Mamba(Box::new(MambaWeights {
+                    heads,
+                    groups: 1,
+                    head_dim: value_dim,
+                    state_dim: key_dim,
+                    step_limit: NO_LIMIT,
+                    input: self.matrix(Role::MambaInput, layer)?,
+                    gate,
+                    step: self.matrix(Role::MambaStep, layer)?,
+                    selection: Some(Box::new(self.selection(rank, keys.plain_norms, layer)?)),
+                    conv: self.conv(layer)?,
+                    step_bias: self.whole_name(Role::StateStepBias, layer)?,
+                    decay,
+                    by_element,
+                    decay_is_log: !self.reader.is_gguf(),
+                    skip: self.whole_name(Role::MambaSkip, layer)?,
+                    norm: None,
                     out: self.matrix(Role::StateOut, layer)?,
                 })))
             }
             StateMixer::Mamba2 { step_limit, norm, .. } => {
                 let StateSizes { key_heads: groups, value_heads: heads, key_dim, value_dim, .. } = self.states()?;
-                Ok(Mixer::Mamba2(Box::new(Mamba2Weights {
+                Ok(Mixer::Mamba(Box::new(MambaWeights {
                     heads,
                     groups,
                     head_dim: value_dim,
                     state_dim: key_dim,
                     step_limit: self.reader.step_limit(step_limit)?,
                     input: self.matrix(Role::MambaInput, layer)?,
-                    gate: self.matrix(Role::StateGate, layer)?,
+                    gate: Some(self.matrix(Role::StateGate, layer)?),
                     step: self.matrix(Role::MambaStep, layer)?,
+                    selection: None,
                     conv: self.conv(layer)?,
                     step_bias: self.whole_name(Role::StateStepBias, layer)?,
+                    by_element: false,
                     decay: self.column(Role::StateDecay, layer)?,
                     decay_is_log: !self.reader.is_gguf(),
                     skip: self.column(Role::MambaSkip, layer)?,
@@ -320,25 +450,66 @@ impl Tensors<'_> {
     }
 
     /// The matrix of role `both` if the file has it, or if the format has no other; else the matrices of each role.
-    fn delta_input(&mut self, both: Role, each: [Role; 2], layer: Option<usize>) -> Result<DeltaInput> {
+    fn delta_input(&mut self, both: Role, each: &[Role], layer: Option<usize>) -> Result<DeltaInput> {
         let stored = self.stores(&self.weight_name(both, layer));
-        let apart = self.names(each[0]) && !self.stem(each[0], layer).is_empty();
+        let each: Vec<Role> = each.iter().copied().filter(|role| self.names(*role)).collect();
+        let apart = each.first().is_some_and(|first| !self.stem(*first, layer).is_empty());
         Ok(if self.names(both) && (stored || !apart) {
             DeltaInput::ByKeyHead(Box::new(self.matrix(both, layer)?))
         } else {
-            let [first, second] = each.map(|role| self.matrix(role, layer));
-            DeltaInput::Apart(Box::new([first?, second?]))
+            DeltaInput::Apart(each.into_iter().map(|role| self.matrix(role, layer)).collect::<Result<_>>()?)
         })
+    }
+
+    /// The greatest strength of a correction.
+    fn strength(&self, doubled: Option<(&'static str, bool, &'static str)>) -> Result<f32> {
+        let Some((flag, default, source)) = doubled.filter(|_| !self.reader.is_gguf()) else { return Ok(1.0) };
+        let doubled = self.reader.or_default(self.reader.flag(flag)?, flag, (default, source));
+        Ok(if doubled { 2.0 } else { 1.0 })
     }
 
     /// The convolution, which transformers stores with an extra dimension, as each channel has one input.
     fn conv(&mut self, layer: Option<usize>) -> Result<ConvWeights> {
-        let (channels, kernel, _) = self.shape(Role::Conv, layer);
-        let shape: &[u64] = if self.reader.is_gguf() { &[channels, kernel] } else { &[channels, 1, kernel] };
-        let stored = self.floats(Role::Conv, layer, &self.weight_name(Role::Conv, layer), shape)?;
-        let weight = TensorInfo { shape: vec![channels, kernel], ..stored };
-        let bias = self.bias(Role::Conv, layer)?;
-        Ok(ConvWeights { weight, bias, channels: channels as usize, kernel: kernel as usize })
+        let apart = [Role::ConvQ, Role::ConvK, Role::ConvV];
+        let roles = if self.names(Role::ConvQ) { &apart[..] } else { &[Role::Conv] };
+        let StateSizes { channels: all, kernel, .. } = self.states()?;
+        let (mut weights, mut ends) = (Vec::new(), Vec::new());
+        for &role in roles {
+            let (channels, kernel) = (self.shape(role, layer).0, kernel as u64);
+            // transformers 5.23 writes three equal parts, whatever the widths of keys and values.
+            let name = self.weight_name(role, layer);
+            let rows = self.table.get(&name).and_then(|tensor| tensor.shape.first().copied());
+            let even = roles.len() > 1 && rows.is_some_and(|rows| rows.checked_mul(3) == Some(all as u64));
+            let channels = if even { all as u64 / 3 } else { channels };
+            let shape: &[u64] = if self.reader.is_gguf() { &[channels, kernel] } else { &[channels, 1, kernel] };
+            let stored = self.floats(role, layer, &name, shape)?;
+            weights.push(TensorInfo { shape: vec![channels, kernel], ..stored });
+            ends.push(ends.last().map_or(0, |end| *end) + channels as usize);
+        }
+        if ends.last() != Some(&all) {
+            let expected = format!("{all} channels of queries, keys and values");
+            return Err(self.reader.contradiction(format!("convolutions of {ends:?} channels in all"), expected));
+        }
+        Ok(ConvWeights { weights, ends, bias: self.bias(Role::Conv, layer)?, channels: all, kernel })
+    }
+
+    /// What makes Mamba's steps, keys and queries.
+    fn selection(&mut self, rank: usize, plain: Option<PlainNorms>, layer: Option<usize>) -> Result<SelectionWeights> {
+        let matrices = [Role::MambaRank, Role::MambaKey, Role::MambaQuery].map(|role| self.matrix(role, layer));
+        let norms = [Role::MambaRankNorm, Role::MambaKeyNorm, Role::MambaQueryNorm];
+        let norms = norms.map(|role| self.norm_if_named(role, layer).transpose());
+        Ok(SelectionWeights {
+            rank,
+            matrices: matrices.into_iter().collect::<Result<_>>()?,
+            norms: norms.into_iter().flatten().collect::<Result<_>>()?,
+            norm_eps: plain.map_or(Ok(None), |plain| self.reader.plain_norms(&plain))?,
+        })
+    }
+
+    /// The decays of all elements of a state.
+    fn decays(&mut self, layer: Option<usize>) -> Result<TensorInfo> {
+        let (values, keys, _) = self.shape(Role::StateDecay, layer);
+        self.floats(Role::StateDecay, layer, &self.stem(Role::StateDecay, layer), &[values, keys])
     }
 
     /// Like [`whole_name`](Self::whole_name), for a vector that GGUF stores as a matrix of one column.

@@ -106,6 +106,9 @@ impl<'a> Tensors<'a> {
     /// The block `layer`, with experts where it has a routing of these.
     pub(super) fn layer(&mut self, layer: usize, experts: Option<Routing>) -> Result<LayerWeights> {
         let parallel = self.parallel(Some(layer))?;
+        let by_storage = self.reader.is_gguf() && self.family.experts.is_some_and(|table| table.lies_in_some_layers());
+        let router = self.weight_name(Role::Router, Some(layer));
+        let experts = experts.filter(|_| !by_storage || self.stores(&router));
         let (mixes, feeds_forward) = if self.predicts { (true, true) } else { self.options.layers.sub_layers(layer) };
         let mixer = if mixes { Some(self.mixer(layer)?) } else { None };
         let feed_forward = if feeds_forward { Some(self.feed_forward(layer, experts)?) } else { None };
@@ -292,11 +295,15 @@ impl<'a> Tensors<'a> {
     }
 
     pub(super) fn norm(&mut self, role: Role, layer: Option<usize>) -> Result<NormWeights> {
+        self.norm_with(role, layer, self.options.norm_eps)
+    }
+
+    /// The norm of `role` with an epsilon of its own.
+    pub(super) fn norm_with(&mut self, role: Role, layer: Option<usize>, eps: f64) -> Result<NormWeights> {
         // The converter of Falcon-H1 leaves the suffix of one out.
         let (name, stem) = (self.weight_name(role, layer), self.stem(role, layer));
         let name = if !self.stores(&name) && self.stores(&stem) { stem } else { name };
         let weight = self.vector(role, layer, &name)?;
-        let eps = self.options.norm_eps;
         let kind = match self.family.block.norm {
             NormKind::Layer => {
                 Norm::Layer { eps, bias: Some(self.vector(role, layer, &format!("{}.bias", self.stem(role, layer)))?) }
@@ -310,7 +317,14 @@ impl<'a> Tensors<'a> {
 
     /// A norm that families have whose tables name its tensor.
     pub(super) fn norm_if_named(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
-        if self.names(role) { self.norm(role, layer).map(Some) } else { Ok(None) }
+        if self.names(role) && self.of_this_kind(role, layer) { self.norm(role, layer).map(Some) } else { Ok(None) }
+    }
+
+    /// Whether `layer` is of the kind that has the norm, where layers with a state and others have different ones.
+    fn of_this_kind(&self, role: Role, layer: Option<usize>) -> bool {
+        let (Some(states), Some(layer)) = (self.family.block.states, layer) else { return true };
+        let others = if self.options.layers.with_state.has(layer) { states.other_norms } else { states.own_norms };
+        !others.contains(&role)
     }
 
     /// The norm of queries or of keys, where the model has one. Those with a weight for each head have no bias.
@@ -327,7 +341,11 @@ impl<'a> Tensors<'a> {
         let (width, ..) = self.shape(role, layer);
         let head_dim = self.sizes(layer).head_dim as u64;
         let weight = self.floats(role, layer, &self.weight_name(role, layer), &[width / head_dim, head_dim])?;
-        let kind = Norm::Layer { eps: self.options.norm_eps, bias: None };
+        let eps = self.options.norm_eps;
+        let kind = match block.norm {
+            NormKind::Rms | NormKind::RmsFromOne => Norm::Rms { eps, offset: false },
+            NormKind::Layer | NormKind::PlainLayer => Norm::Layer { eps, bias: None },
+        };
         Ok(Some(NormWeights { weight: TensorInfo { shape: vec![width], ..weight }, kind }))
     }
 

@@ -26,8 +26,10 @@ impl CpuDevice {
         }
         self.convolve_rows(pass, layer, &net.conv, true)?;
         let decays = decays(net.value_heads, &net.decay, net.decay_is_log, &net.dt_bias)?;
-        self.advance_heads(pass, layer, [net.value_heads, net.key_dim, net.value_dim], &|index, chunk| {
-            self.advance_delta_head(net, index, decays[index], chunk)
+        let CpuPass { batch, projected, mixed, .. } = pass;
+        self.advance_heads((batch, mixed), layer, [net.value_heads, net.key_dim, net.value_dim], &|index, chunk| {
+            let projected = &projected[chunk.rows.start * width..chunk.rows.end * width];
+            self.advance_delta_head(net, index, decays[index], projected, chunk)
         })
     }
 }
@@ -47,7 +49,7 @@ fn order(net: &DeltaNetWeights<CpuDevice>, row: &mut [f32], copy: &mut [f32]) {
 }
 
 /// `row` has `groups` of these parts; afterwards the first part of all groups, then the second of all, and so on.
-fn in_order(row: &mut [f32], copy: &mut [f32], groups: usize, parts: &[usize]) {
+pub(super) fn in_order(row: &mut [f32], copy: &mut [f32], groups: usize, parts: &[usize]) {
     let copy = &mut copy[..row.len()];
     copy.copy_from_slice(row);
     let (mut rest, mut before) = (row, 0);
@@ -60,20 +62,21 @@ fn in_order(row: &mut [f32], copy: &mut [f32], groups: usize, parts: &[usize]) {
 }
 
 impl CpuDevice {
-    /// Advances the state of value head `index` by the rows of `chunk`. `decay` is the factor of its softplus,
+    /// Advances the state of value head `index` by the rows of `chunk`, of which `projected` are the products. `decay` is the factor of its softplus,
     /// and what is added before it.
     fn advance_delta_head(
         &self,
         net: &DeltaNetWeights<Self>,
         index: usize,
         [decay, bias]: [f64; 2],
-        Chunk { state, first, projected, out, row: at }: Chunk<'_, '_>,
+        projected: &[f32],
+        Chunk { state, first, out, rows: at }: Chunk<'_, '_>,
     ) -> memory::Result<()> {
         let isa = self.isa;
         let (key_dim, value_dim) = (net.key_dim, net.value_dim);
         let (keys, values) = (net.key_heads * key_dim, net.value_heads * value_dim);
         let width = 2 * keys + 2 * values + 2 * net.value_heads;
-        let count = projected.len() / width;
+        let count = at.len();
         let lengths = [2 * count * key_dim, count * value_dim, count * value_dim, count, count];
         let rest = delta_scratch(key_dim, value_dim);
         with_scratch_parts(lengths, rest, |[keys_queries, own, mixed, decays, strengths], scratch| {
@@ -86,7 +89,7 @@ impl CpuDevice {
                 l2_norm(isa, query, scale, L2_EPS, &mut keys_queries[(count + row) * key_dim..][..key_dim]);
                 own[row * value_dim..][..value_dim].copy_from_slice(&qkv[2 * keys + index * value_dim..][..value_dim]);
                 let (beta, alpha) = (others[values + index], others[values + net.value_heads + index]);
-                strengths[row] = (1.0 / (1.0 + (-f64::from(beta)).exp())) as f32;
+                strengths[row] = net.strength * (1.0 / (1.0 + (-f64::from(beta)).exp())) as f32;
                 decays[row] = (decay * softplus(f64::from(alpha) + bias)).exp() as f32;
             }
             let rows = DeltaRows { keys_queries, values: own, decays, strengths: Some(strengths) };
@@ -95,7 +98,7 @@ impl CpuDevice {
                 let z = &projected[row * width + 2 * keys + values + index * value_dim..][..value_dim];
                 let normed = &mut scratch[..value_dim];
                 net.norm.apply(isa, mixed, normed);
-                swiglu(isa, z, normed, out.row(at + row));
+                swiglu(isa, z, normed, out.row(at.start + row));
             }
             Ok(())
         })
