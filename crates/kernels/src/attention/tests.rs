@@ -185,11 +185,12 @@ fn distances_are_taken_from_scores() {
             let mut out = vec![f32::NAN; q.len()];
             let heads =
                 q.chunks_exact(head_dim).zip(out.chunks_exact_mut(head_dim)).zip(slopes.into_iter().zip(&biases));
-            let sloped = |((q, out), (slope, bias))| match biased {
-                true => Query::new(q, out).biased(Some(bias)),
-                false => Query::new(q, out).sloped(Some(Slope { slope, position: 640 + n - 1 })),
-            };
-            let mut queries: Vec<Query<'_>> = heads.map(sloped).collect();
+            let mut queries: Vec<Query<'_>> = heads
+                .map(|((q, out), (slope, bias))| match biased {
+                    true => Query::new(q, out).biased(Some(&bias[..])),
+                    false => Query::new(q, out).sloped(Some(Slope { slope, position: 640 + n - 1 })),
+                })
+                .collect();
             for (i, [keys, values]) in tiles.iter().enumerate() {
                 let scoring = Scoring { first: 640 + i * TILE, ..SCORING };
                 attend(isa, &mut queries, KvTile { keys, values }, 0..TILE.min(n - i * TILE), None, scoring);
