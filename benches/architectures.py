@@ -36,9 +36,9 @@ from safetensors.numpy import load_file  # noqa: E402
 LOGITS = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).resolve().parents[1] / "target")) / "release/examples/logits"
 SAME = 2e-2
 # Tensors and keys that llama.cpp takes where they are there, and no converter writes.
-UNWRITTEN = {"qwen2-dense": "output.bias", "qwen2vl-dense": "output.bias", "mpt-dense": ".*bias|position_embd.*|.*attn_[qk]_norm.*",
+UNWRITTEN = {"qwen2-dense": "output.bias", "qwen2vl-dense": "output.bias", "ernie4_5-moe-moe": "output.bias", "hy_v3-moe": r"ffn_(gate|up|down)\.weight", "mpt-dense": ".*bias|position_embd.*|.*attn_[qk]_norm.*",
              "lfm2-dense": r"\.bias|sliding_window", "qwen3next-moe": r"blk\.0\.attn_(qkv|gate)"} | dict.fromkeys(
-    ("exaone-dense", "falcon-h1-dense", "granitehybrid-dense", "jamba-dense", "lfm2moe-moe", "llama-moe", "minimax-m2-moe", "mistral3-dense", "mistral3-moe", "orion-dense", "phi3-dense", "plamo-dense",
+    ("exaone-dense", "exaone-moe-moe", "falcon-h1-dense", "granitehybrid-dense", "jamba-dense", "lfm2moe-moe", "llama-moe", "minimax-m2-moe", "mistral3-dense", "mistral3-moe", "orion-dense", "phi3-dense", "plamo-dense",
      "refact-dense", "xverse-dense"), r"_(q|k|v|output|gate|up|down)\.bias")
 # What is computed as transformers does, unlike llama.cpp: the reason.
 ON_PURPOSE = {
@@ -102,7 +102,7 @@ def as_converted(source: Path, target: Path, keys: set[str]) -> str:
     writer.add_token_scores([-float(index) for index in range(len(texts))])
     writer.add_token_types([2, 3, 3, 6] + [1] * (len(texts) - 4))
     kinds = gguf.MODEL_TENSORS[next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)]
-    kinds = [*kinds, gguf.MODEL_TENSOR.ATTN_Q, gguf.MODEL_TENSOR.ATTN_K, gguf.MODEL_TENSOR.ATTN_V]
+    kinds = [*kinds, gguf.MODEL_TENSOR.ATTN_Q, gguf.MODEL_TENSOR.ATTN_K, gguf.MODEL_TENSOR.ATTN_V, gguf.MODEL_TENSOR.FFN_GATE_UP_EXP]
     kinds = {re.sub(r"\{\w+\}", r"\\d+", gguf.TENSOR_NAMES[kind].replace(".", r"\.")) for kind in kinds}
     for tensor in reader.tensors:
         module, _, part = tensor.name.rpartition(".")

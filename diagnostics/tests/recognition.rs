@@ -245,10 +245,10 @@ fn other_architectures_are_named_with_their_kind() {
     /// `model_type`, class, and words of the kind.
     #[rustfmt::skip]
     const CONFIGS: &[(&str, &str, &str)] = &[
-        ("arctic", "ArcticForCausalLM", "mixture of experts"),
-        ("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", "mixture of experts"),
+        ("jetmoe", "JetMoeForCausalLM", "mixture of experts"),
+        ("grovemoe", "GroveMoeForCausalLM", "mixture of experts"),
         ("deepseek_v32", "DeepseekV32ForCausalLM", "mixture of experts"),
-        ("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", "mixture of experts"),
+        ("longcat_flash", "LongcatFlashForCausalLM", "mixture of experts"),
         ("mllama", "MllamaForConditionalGeneration", "sees or hears"),
         ("qwen2_5_omni", "Qwen2_5OmniForConditionalGeneration", "sees or hears"),
         ("llava", "LlavaForConditionalGeneration", "sees or hears"),
@@ -267,8 +267,8 @@ fn other_architectures_are_named_with_their_kind() {
         ("llada", "LLaDAModelLM", "diffusion"),
     ];
     const GGUF: &[(&str, &str)] = &[
-        ("ernie4_5-moe", "mixture of experts"),
-        ("bailingmoe2", "mixture of experts"),
+        ("grovemoe", "mixture of experts"),
+        ("grok", "mixture of experts"),
         ("gemma3n", "Gemma"),
         ("plamo3", "block is built otherwise"),
         ("kimi-linear", "state-space"),

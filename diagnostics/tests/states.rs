@@ -16,7 +16,8 @@ use model_factory_diagnostics::header::Header;
 use model_factory_diagnostics::plan::state_bytes;
 use model_factory_diagnostics::source::probe;
 use model_factory_diagnostics::spec::{
-    DeltaInput, KeySharing, LayerWeights, Mixer, ModelSpec, Norm, NormWeights, RouterScore, Routing, Weight, inspect,
+    DeltaInput, KeySharing, LayerWeights, Mixer, ModelSpec, Norm, NormWeights, Normalization, RouterScore, Routing,
+    Weight, inspect,
 };
 use model_factory_diagnostics::{Policy, Report, diagnose};
 use serde_json::{Map, Value, json};
@@ -386,7 +387,7 @@ fn qwen35_with_experts_has_the_same_layers() {
             let experts = layer.experts().unwrap();
             assert_eq!(
                 (experts.routing.experts, experts.routing.chosen, experts.routing.normalized),
-                (4, 2, Some(0.0))
+                (4, 2, Some(Normalization { added: 0.0, least: 0.0 }))
             );
             let shared = experts.shared.as_ref().unwrap();
             assert_eq!((shared.dense.up.weight.shape.as_slice(), shared.router.is_some()), (&[48, 32][..], true));
@@ -419,7 +420,10 @@ fn lfm2_has_experts_behind_its_first_layers() {
         assert!(of_layers[0].is_none() && of_layers.len() >= 2, "{format}");
         for experts in of_layers[1..].iter().flatten() {
             let Routing { chosen, score, normalized, scale, .. } = experts.routing;
-            assert_eq!((chosen, score, normalized, scale), (2, RouterScore::Sigmoid, Some(1e-6), 1.0));
+            assert_eq!(
+                (chosen, score, normalized, scale),
+                (2, RouterScore::Sigmoid, Some(Normalization { added: 1e-6, least: 0.0 }), 1.0)
+            );
             assert!(experts.choice_bias.is_some(), "{format}");
         }
     }

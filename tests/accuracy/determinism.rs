@@ -4,6 +4,8 @@
 use crate::common::{self, bits_of, tokens};
 
 use model_factory::decoder::{Compute, OutputRows, PassOptions, Segment};
+use model_factory::diagnostics::block::ExpertInput;
+use model_factory::diagnostics::family::{ExpertTable, Family, REGISTRY, Role, TensorName};
 use model_factory::{CancellationToken, KvDtype, Model, Session};
 
 /// Files that cover every dtype with a kernel.
@@ -25,6 +27,8 @@ const FILES: &[&str] = &[
     "deepseek-v2/q8_0.gguf",
     "minicpm3/q8_0.gguf",
     "glm-4.5-air/bf16",
+    "ernie-4.5-moe/bf16",
+    "north-mini-code/bf16",
     "granite-4-h/bf16",
     "granite-4-h/q4_k_m.gguf",
     "granite-4-h-dense/f16",
@@ -162,6 +166,50 @@ fn long_contexts_give_the_same_bits_in_chunks_alone_and_in_company() {
                 bits_of(logits.rows().nth(1).expect("the second")),
                 "{file}: {threads} threads, in a batch"
             );
+        }
+    }
+}
+
+/// Beside the experts a dense layer, which is the first expert's.
+const BESIDE: &[TensorName] = &[
+    TensorName { role: Role::ExpertsNorm, gguf: "", config: "model.layers.{}.input_layernorm" },
+    TensorName { role: Role::Gate, gguf: "", config: "model.layers.{}.block_sparse_moe.experts.0.w1" },
+    TensorName { role: Role::Up, gguf: "", config: "model.layers.{}.block_sparse_moe.experts.0.w3" },
+    TensorName { role: Role::Down, gguf: "", config: "model.layers.{}.block_sparse_moe.experts.0.w2" },
+];
+
+/// Of SmallThinker and Arctic there are GGUF files alone: here a Mixtral has their order of a block.
+#[test]
+fn experts_that_read_the_input_of_a_block_give_the_same_bits() {
+    let mixtral = *REGISTRY.iter().find(|family| family.id == "mixtral").expect("Mixtral");
+    let tokens = tokens(270, 256);
+    let plain = last(&mut load("mixtral/f32", 1).session(), &[&tokens]);
+    for (input, beside) in
+        [(ExpertInput::RouterBefore, false), (ExpertInput::Before, false), (ExpertInput::Before, true)]
+    {
+        let experts = mixtral.experts.map(|table| ExpertTable { input, ..table });
+        let tensors = [if beside { BESIDE } else { &[] }, mixtral.tensors[0], mixtral.tensors[1]];
+        let family = Family { experts, tensors: Vec::leak(tensors.to_vec()), ..*mixtral };
+        let family: &'static Family = Box::leak(Box::new(family));
+        let load = |threads| {
+            let builder = common::builder().threads(threads).families(&[family]);
+            builder.load(common::archives::path("mixtral/f32")).expect("a fixture loads")
+        };
+        let (one, two) = (load(1), load(2));
+        let whole = last(&mut one.session(), &[&tokens]);
+        assert_ne!(whole, plain, "{input:?}");
+        let pieces = [&tokens[..7], &tokens[7..8], &tokens[8..200], &tokens[200..]];
+        assert_eq!(whole, last(&mut two.session(), &pieces), "{input:?}: chunks");
+        let mut session = two.session();
+        tokens[..260].chunks(1).for_each(|token| drop(session.next_logits(token).expect("a token computes")));
+        let mut fork = session.fork().expect("a fork");
+        session.next_logits(&[1, 2, 3]).expect("other tokens compute");
+        session.truncate(260);
+        let mut other = two.session();
+        let mut steps = [(&mut other, &tokens[..60]), (&mut fork, &tokens[260..]), (&mut session, &tokens[260..])];
+        let logits = Session::batch_logits(&mut steps).expect("a batch computes");
+        for row in [1, 2] {
+            assert_eq!(whole, bits_of(logits.rows().nth(row).expect("a row")), "{input:?}: in company");
         }
     }
 }

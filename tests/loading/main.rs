@@ -4,6 +4,7 @@ mod classic;
 #[path = "../common/mod.rs"]
 mod common;
 mod control;
+mod expert_layouts;
 mod new_family;
 mod no_cast;
 mod other_names;

@@ -430,6 +430,7 @@ impl Device for CudaDevice {
             Activation::GeluTanh => &[up],
             Activation::GeGlu { .. }
             | Activation::GeGluErf { .. }
+            | Activation::ReGlu { .. }
             | Activation::ClampedSwiGlu { .. }
             | Activation::Gelu
             | Activation::Relu

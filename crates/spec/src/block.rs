@@ -13,6 +13,8 @@ pub enum Activation<Gate = ()> {
     GeGlu { gate: Gate },
     /// `gelu(gate) * up`, with gelu by the error function.
     GeGluErf { gate: Gate },
+    /// `max(gate, 0) * up`.
+    ReGlu { gate: Gate },
     /// `gate * sigmoid(alpha * gate) * (up + 1)`, with `gate` at most `limit` and `up` between `-limit` and `limit`.
     ClampedSwiGlu { gate: Gate, limit: f32, alpha: f32 },
     /// `gelu(up)`, by its tanh formula.
@@ -34,6 +36,7 @@ impl<Gate> Activation<Gate> {
             Activation::SwiGlu { gate }
             | Activation::GeGlu { gate }
             | Activation::GeGluErf { gate }
+            | Activation::ReGlu { gate }
             | Activation::ClampedSwiGlu { gate, .. } => Some(gate),
             Activation::GeluTanh
             | Activation::Gelu
@@ -52,6 +55,7 @@ impl<Gate> Activation<Gate> {
             Activation::SwiGlu { gate } => Activation::SwiGlu { gate: make(gate)? },
             Activation::GeGlu { gate } => Activation::GeGlu { gate: make(gate)? },
             Activation::GeGluErf { gate } => Activation::GeGluErf { gate: make(gate)? },
+            Activation::ReGlu { gate } => Activation::ReGlu { gate: make(gate)? },
             &Activation::ClampedSwiGlu { ref gate, limit, alpha } => {
                 Activation::ClampedSwiGlu { gate: make(gate)?, limit, alpha }
             }
@@ -137,6 +141,17 @@ pub enum RouterScore {
     /// The method of Phi-3.5-MoE: experts are chosen one after the other, each weighted by a softmax over the remaining
     /// experts that lie no further than `2 * jitter` of the largest below it; `jitter` is the model's `router_jitter_noise`.
     SparseMixer { jitter: f64 },
+}
+
+/// What experts and their router read of a block. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertInput {
+    /// The norm of the residual stream after the mixer.
+    AfterMixer,
+    /// The same; the router reads the residual stream before the mixer, without a norm.
+    RouterBefore,
+    /// The norm of the residual stream before the mixer.
+    Before,
 }
 
 /// Which value heads share a key head; each is shared by `value_heads / key_heads` of them.

@@ -104,6 +104,7 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
             Activation::SwiGlu { .. } | Activation::GeluTanh => false,
             Activation::GeGlu { .. }
             | Activation::GeGluErf { .. }
+            | Activation::ReGlu { .. }
             | Activation::ClampedSwiGlu { .. }
             | Activation::Gelu
             | Activation::Relu

@@ -17,6 +17,7 @@ mod gemma4;
 mod gguf;
 mod latent;
 mod options;
+mod routing;
 mod safetensors;
 mod single;
 mod states;
@@ -60,6 +61,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         dense::cases(&mut table);
         latent::cases(&mut table);
         experts::cases(&mut table);
+        routing::cases(&mut table);
         states::cases(&mut table);
         single::cases(&mut table);
         beside::cases(&mut table);

@@ -272,7 +272,7 @@ fn values(table: &mut Table, llama: &Files) {
         case("hidden_act", json!(act), 11, "hidden_act");
     }
     for (kind, says) in
-        [("arctic", "mixture of experts"), ("zamba2", "state-space"), ("electra", "encoder"), ("gpt9", "gpt9")]
+        [("jetmoe", "mixture of experts"), ("zamba2", "state-space"), ("electra", "encoder"), ("gpt9", "gpt9")]
     {
         case("model_type", json!(kind), 11, says);
     }

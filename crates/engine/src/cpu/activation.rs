@@ -20,6 +20,10 @@ pub(super) fn activate<Gate>(
             kernels::gelu_erf(isa, out);
             out.iter_mut().zip(up).for_each(|(out, up)| *out *= up);
         }
+        Activation::ReGlu { .. } => {
+            let relu = |gate: f32| if gate < 0.0 { 0.0 } else { gate };
+            out.iter_mut().zip(gate.iter().zip(up)).for_each(|(out, (gate, up))| *out = relu(*gate) * up);
+        }
         &Activation::ClampedSwiGlu { limit, alpha, .. } => kernels::clamped_swiglu(isa, [gate, up], limit, alpha, out),
         Activation::GeluTanh => {
             out.copy_from_slice(up);

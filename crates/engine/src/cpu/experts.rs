@@ -12,6 +12,7 @@ use super::{CpuDevice, Matrix, NormVectors, scratch};
 use crate::decoder::{ExpertLayers, Output};
 use crate::memory::{self, Refusals, Result};
 use crate::{error, kernels};
+use model_factory_spec::block::ExpertInput;
 use model_factory_spec::spec::{BesideWeights, ExpertGates, ExpertsWeights, SharedExpert};
 use std::ops::Range;
 
@@ -54,13 +55,21 @@ struct SharedRows {
 }
 
 impl ExpertLayers<CpuDevice> for CpuDevice {
+    fn route(&self, pass: &mut CpuPass<'_>, experts: &ExpertsWeights<Self>) -> error::Result<()> {
+        pass.routed = Routed::default(); // the last layer's memory is free
+        let (visits, rows) = self.visits(&pass.hidden, experts)?;
+        pass.routed = Routed { visits, rows, ..Routed::default() };
+        Ok(())
+    }
+
     fn norm_route_activate(
         &self,
         pass: &mut CpuPass<'_>,
         norm: Option<&NormVectors>,
         experts: &ExpertsWeights<Self>,
     ) -> error::Result<()> {
-        pass.routed = Routed::default(); // the last layer's memory is free
+        // The last layer's memory is free.
+        let Routed { visits, rows, .. } = std::mem::take(&mut pass.routed);
         let hidden = &pass.hidden;
         let width = experts.router.inputs;
         let tokens = hidden.len() / width;
@@ -77,7 +86,10 @@ impl ExpertLayers<CpuDevice> for CpuDevice {
         };
         let of_router = experts.router_norm.as_ref().map(|norm| normed(Some(norm))).transpose()?;
         let normed = normed(norm)?;
-        let (visits, rows) = self.visits(of_router.as_ref().unwrap_or(&normed), experts)?;
+        let (visits, rows) = match experts.input {
+            ExpertInput::RouterBefore => (visits, rows),
+            _ => self.visits(of_router.as_ref().unwrap_or(&normed), experts)?,
+        };
         let activated = self.activate_visits(&normed, width, experts, &visits, &rows)?;
         let shared = experts.shared.as_ref().map(|shared| self.activate_shared(&normed, tokens, shared)).transpose()?;
         pass.routed = Routed { visits, rows, activated, shared };
@@ -98,9 +110,10 @@ impl ExpertLayers<CpuDevice> for CpuDevice {
         };
         mixed.resize(rows * self.buffers.hidden, 0.0);
         mixed.fill(0.0);
-        let normed = |norm| Output { norm: Some(norm), scale: 1.0 };
-        self.add_product(activated, rows, &dense.down, normed(output_norm), product, mixed)?;
-        self.add_routed(routed, rows, experts, normed(experts_norm), product, mixed)?;
+        let [output_norm, experts_norm] =
+            [output_norm, experts_norm].map(|norm| Output { norm: norm.as_ref(), scale: 1.0 });
+        self.add_product(activated, rows, &dense.down, output_norm, product, mixed)?;
+        self.add_routed(routed, rows, experts, experts_norm, product, mixed)?;
         match output {
             Output { norm: Some(norm), scale } => self.norm_add(norm, mixed, scale, hidden)?,
             Output { norm: None, scale } => self.add(hidden, mixed, scale),
@@ -166,8 +179,12 @@ impl CpuDevice {
     ) -> Result<Vec<Operands>> {
         let ExpertsWeights { up, activation, down, .. } = experts;
         let (gate, feed_forward) = (activation.gate().and_then(ExpertGates::apart), experts.feed_forward());
-        // Rows of the up projection for each column of the down projection.
-        let turns = up.outputs / feed_forward;
+        // Rows of the up projection for each column of the down projection, and rows of gates in front of them.
+        let (turns, in_front) = match activation.gate() {
+            Some(ExpertGates::InTurns) => (2, 0),
+            Some(ExpertGates::InFront) => (1, feed_forward),
+            _ => (1, 0),
+        };
         let forms = |visit: &Visit| {
             let gate = gate.map(|gate| gate.of(visit.expert).0.form);
             std::iter::once(up.of(visit.expert).0.form).chain(gate)
@@ -208,9 +225,11 @@ impl CpuDevice {
                 }
                 let scratch = &mut scratch[..2 * count * columns.len()];
                 let (up_rows, gate_rows) = scratch.split_at_mut(count * columns.len());
-                product(up.of(expert), up_rows)?;
+                let (of_up, first) = up.of(expert);
+                product((of_up, first + in_front), up_rows)?;
                 match gate {
                     Some(gate) => product(gate.of(expert), gate_rows)?,
+                    None if in_front > 0 => product((of_up, first), gate_rows)?,
                     None => gate_rows.fill(0.0),
                 }
                 for (index, out) in out.rows().enumerate() {
@@ -277,7 +296,7 @@ impl CpuDevice {
         self.norm_add(norm, product, scale, to)
     }
 
-    /// `hidden` += `scale` times the weighted sum of the experts' outputs, the shared one last.
+    /// `hidden` += `scale` times the weighted sum of the experts' outputs, the shared one last, and that sum's own factor.
     fn add_experts(
         &self,
         routed: &Routed,
@@ -287,7 +306,7 @@ impl CpuDevice {
         hidden: &mut [f32],
     ) -> Result<()> {
         let Routed { visits, rows, activated, shared } = routed;
-        let shared = shared.as_ref().zip(experts.shared.as_ref());
+        let (shared, scale) = (shared.as_ref().zip(experts.shared.as_ref()), scale * experts.scale);
         let width = experts.down.outputs;
         let routed_bytes: usize = visits.iter().map(|visit| experts.down.of(visit.expert).0.row_bytes()).sum();
         let a_column = routed_bytes + shared.map_or(0, |(_, shared)| shared.dense.down.row_bytes());

@@ -1,7 +1,7 @@
 //! A row's router outputs -> the experts that it is given to, with their weights.
 
 use crate::kernels::{self, Isa};
-use model_factory_spec::spec::{ExpertGroups, RouterScore, Routing};
+use model_factory_spec::spec::{ExpertGroups, Normalization, RouterScore, Routing};
 
 /// An expert that a row is given to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -41,8 +41,8 @@ pub(super) fn choose(isa: Isa, routing: &Routing, bias: &[f32], scores: &mut [f3
         }
         RouterScore::SparseMixer { jitter } => one_by_one(isa, 2.0 * jitter as f32, scores, chosen),
     }
-    if let Some(added) = routing.normalized {
-        let sum = chosen.iter().map(|choice| choice.weight).sum::<f32>() + added;
+    if let Some(Normalization { added, least }) = routing.normalized {
+        let sum = (chosen.iter().map(|choice| choice.weight).sum::<f32>() + added).max(least);
         chosen.iter_mut().for_each(|choice| choice.weight /= sum);
     }
     if routing.scale != 1.0 {
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     fn chosen(score: RouterScore, normalized: bool, scores: &[f32], count: usize) -> Vec<(usize, f32)> {
-        let normalized = normalized.then_some(0.0);
+        let normalized = normalized.then_some(Normalization { added: 0.0, least: 0.0 });
         let routing = Routing {
             experts: scores.len(),
             chosen: count,
@@ -185,10 +185,14 @@ mod tests {
         same(&chosen_by(&routing(None, 1.0), &[], &scores), &[(1, gate(2.0)), (3, gate(2.0))]);
         let bias = [0.0, 0.0, 0.7, -0.3, 0.0];
         let sum = gate(-1.0) + gate(2.0) + 0.1;
-        same(
-            &chosen_by(&routing(Some(0.1), 2.5), &bias, &scores),
-            &[(2, 2.5 * gate(-1.0) / sum), (1, 2.5 * gate(2.0) / sum)],
-        );
+        // The sum counts, or what it is at least.
+        for (least, divisor) in [(0.5, sum), (3.0, 3.0)] {
+            let normalized = Some(Normalization { added: 0.1, least });
+            same(
+                &chosen_by(&routing(normalized, 2.5), &bias, &scores),
+                &[(2, 2.5 * gate(-1.0) / divisor), (1, 2.5 * gate(2.0) / divisor)],
+            );
+        }
         let none = chosen_by(&routing(None, 1.0), &[f32::NAN, 0.0, 0.0, f32::NAN, 0.0], &scores);
         same(&none, &[(1, gate(2.0)), (4, gate(1.5))]);
     }

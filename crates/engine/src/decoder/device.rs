@@ -172,7 +172,11 @@ pub trait RecurrentLayers<D: Device> {
 
 /// Feed-forward layers of experts.
 pub trait ExpertLayers<D: Device> {
-    /// Finds the experts that each row of `norm(hidden)` is given to, and computes their activations.
+    /// Finds the experts that each row of `hidden` is given to.
+    fn route(&self, pass: &mut D::Pass<'_>, experts: &ExpertsWeights<D>) -> Result<()>;
+
+    /// Finds the experts that each row of `norm(hidden)` is given to, unless their router reads what was before and has
+    /// found them, and computes their activations.
     fn norm_route_activate(
         &self,
         pass: &mut D::Pass<'_>,
@@ -182,7 +186,7 @@ pub trait ExpertLayers<D: Device> {
 
     /// `hidden` += the weighted sum of the products of these activations with the down projections, experts in the
     /// order of their indices and the shared one last; normed and multiplied as `output` says. With a dense layer next
-    /// to the experts, whose activations are `activated`, the sum of the norms of both is added.
+    /// to the experts, whose activations are `activated`, the sum of both is added, each by its norm if it has one.
     fn experts_add(
         &self,
         pass: &mut D::Pass<'_>,

@@ -4,6 +4,7 @@ use super::device::required;
 use super::{Device, Extensions, Operand, Output};
 use crate::cancel::CancellationToken;
 use crate::error::Result;
+use model_factory_spec::block::ExpertInput;
 use model_factory_spec::spec::{FeedForwardLayer, FeedForwardWeights, LayerEmbeddingUse, LayerWeights, Mixer};
 
 /// A block of a decoder. A pass calls [`Layer::store`] for all rows, [`Layer::mix`] and then [`Layer::forward`];
@@ -61,6 +62,7 @@ impl<'l, D: Device> Layer<'l, D> {
         let LayerWeights { mixer, feed_forward, layer_embedding, scale, parallel } = self.weights;
         let output = |norm: &'l Option<D::Norm>| Output { norm: norm.as_ref(), scale: residual };
         cancel.check()?;
+        self.route_early(pass)?;
         if *parallel {
             self.activate(pass)?;
             cancel.check()?;
@@ -105,6 +107,18 @@ impl<'l, D: Device> Layer<'l, D> {
         norm.as_ref().map_or(Ok(()), |norm| required(self.extensions.encoder)?.norm(pass, norm))
     }
 
+    /// What experts do before the mixer adds to the residual stream.
+    fn route_early(&self, pass: &mut D::Pass<'_>) -> Result<()> {
+        let Some(experts) = self.weights.experts() else { return Ok(()) };
+        match experts.input {
+            ExpertInput::AfterMixer => Ok(()),
+            ExpertInput::RouterBefore => required(self.extensions.experts)?.route(pass, experts),
+            ExpertInput::Before => {
+                required(self.extensions.experts)?.norm_route_activate(pass, self.weights.feed_forward_norm(), experts)
+            }
+        }
+    }
+
     fn activate(&self, pass: &mut D::Pass<'_>) -> Result<()> {
         let Some(layer) = &self.weights.feed_forward else { return Ok(()) };
         let (device, norm) = (self.device, self.weights.feed_forward_norm());
@@ -113,6 +127,7 @@ impl<'l, D: Device> Layer<'l, D> {
         }
         match &layer.layer {
             FeedForwardLayer::Dense(dense) => device.norm_up_activate(pass, norm, dense),
+            FeedForwardLayer::Experts(experts) if experts.input == ExpertInput::Before => Ok(()),
             FeedForwardLayer::Experts(experts) => {
                 required(self.extensions.experts)?.norm_route_activate(pass, norm, experts)
             }

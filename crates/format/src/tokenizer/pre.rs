@@ -33,6 +33,9 @@ const SEED: &str =
     r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"#;
 // Combining marks belong to words (transformers `tokenization_qwen3_5.py`).
 const QWEN35: &str = r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
+const LING: &str =
+    r#"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"#;
+const EXAONE: &str = r#"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"#;
 const GPT2: &str = r#"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"#;
 const GPT4O: &str = r#"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
 const TEKKEN: &str = r#"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
@@ -78,6 +81,9 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     // Cohere's tokenizer composes (transformers `tokenization_cohere.py`).
     PreTokenizer { names: "command-r", nfc: true, patterns: &[r#"\p{N}"#, GPT2], ..PLAIN },
     PreTokenizer { names: "seed-coder", patterns: &[SEED], ..PLAIN },
+    // The published expression has possessive quantifiers, which give the same splits.
+    PreTokenizer { names: "bailingmoe bailingmoe2 llada-moe", patterns: &[LING], ..PLAIN },
+    PreTokenizer { names: "exaone-moe", patterns: &[EXAONE], ..PLAIN },
     PreTokenizer { names: "gpt-4o llama4 kanana2 minimax-m2 talkie", patterns: &[GPT4O], ..PLAIN },
     PreTokenizer { names: "tekken", patterns: &[TEKKEN], ignore_merges: true, add_bos: true, ..PLAIN },
     // Digits are split one by one (DeepSeek LLM, arXiv 2401.02954, section 2.1); llama.cpp relies on merges that join none.

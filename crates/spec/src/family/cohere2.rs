@@ -32,7 +32,7 @@ pub(super) const FAMILY: Family = Family {
     block: BlockTable { norm: NormKind::PlainLayer, parallel: Parallel::Yes, factors: &[cohere::LOGIT_SCALE], ..BLOCK },
     rope: RopeTable {
         theta: Some((10_000.0, CONFIG)),
-        unrotated: Some(Unrotated::WithoutWindow { unless_all: false }),
+        unrotated: Some(Unrotated::WithoutWindow { unless_all: false, but_dense: false }),
         ..INTERLEAVED
     },
     head: HeadTable { tied: (true, CONFIG), ..HEAD },

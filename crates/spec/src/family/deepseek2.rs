@@ -22,19 +22,22 @@ pub(super) const EXPERTS: &[TensorName] = &[
     TensorName { role: Role::SharedDown, gguf: "blk.{}.ffn_down_shexp",   config: "model.layers.{}.mlp.shared_experts.down_proj" },
 ];
 
+/// Those of the shared expert alone.
+pub(super) const SHARED_EXPERTS: &[TensorName] = EXPERTS.split_at(1).1;
+
 const CONFIG: &str = "the default of transformers' DeepseekV2Config";
 
 pub(super) const ROUTING: ExpertTable = ExpertTable {
     count: &[Key { gguf: ".expert_count", config: "n_routed_experts" }],
     optional: true,
     feed_forward: Some(EXPERT_WIDTH),
-    shared_count: Some(Key { gguf: ".expert_shared_count", config: "n_shared_experts" }),
-    gguf_score: true,
+    shared_count: Some(Key { config: "n_shared_experts", ..SHARED_COUNT }),
+    scores: Some(("", SOFTMAX_OR_SIGMOID)),
     groups: Some(GroupTable { best: 1, method: Some(("topk_method", ["greedy", "group_limited_greedy"])), ..GROUPS }),
     normalized: Normalized::Flag { config: "norm_topk_prob", absent: false, gguf: false },
     // As in transformers' `DeepseekV3TopkRouter`.
     added_to_sum: 1e-20,
-    dense_layers: Some(DenseLayers::First { count: FIRST_DENSE, config_default: (0, CONFIG), kinds: "" }),
+    dense_layers: Some(DenseLayers { first: FIRST_DENSE, config_first: (0, CONFIG), ..DENSE }),
     ..ROUTED
 };
 

@@ -17,10 +17,10 @@ pub(super) const HALVES: Refusal = Refusal::Unset(Key::config("rope_interleave")
 
 pub(super) const ROUTING: ExpertTable = ExpertTable {
     score: RouterScore::Sigmoid,
-    gguf_score: false,
+    scores: None,
     groups: Some(GROUPS),
     normalized: Normalized::Flag { config: "norm_topk_prob", absent: true, gguf: false },
-    dense_layers: Some(DenseLayers::First { count: FIRST_DENSE, config_default: (3, CONFIG), kinds: "" }),
+    dense_layers: Some(DenseLayers { first: FIRST_DENSE, config_first: (3, CONFIG), ..DENSE }),
     ..deepseek2::ROUTING
 };
 

@@ -20,7 +20,7 @@ pub(super) const FAMILY: Family = Family {
     }),
     rope: RopeTable {
         theta: Some((10_000.0, CONFIG)),
-        unrotated: Some(Unrotated::WithoutWindow { unless_all: true }),
+        unrotated: Some(Unrotated::WithoutWindow { unless_all: true, but_dense: false }),
         ..ROPE
     },
     head: HeadTable { tied: (false, CONFIG), predictors: Some(Key::gguf(".nextn_predict_layers")), ..HEAD },

@@ -11,13 +11,17 @@ pub(super) const ROUTED: ExpertTable = ExpertTable {
     feed_forward: None,
     shared_feed_forward: None,
     shared_count: None,
+    with_shared: 1.0,
     score: RouterScore::Softmax,
-    gguf_score: false,
+    scores: None,
     groups: None,
     normalized: Normalized::Fixed(false),
     interleaved: false,
+    by_inputs: false,
     added_to_sum: 0.0,
+    least_sum: 0.0,
     by_root_of_width: false,
+    input: ExpertInput::AfterMixer,
     dense_layers: None,
 };
 
@@ -32,9 +36,12 @@ pub(super) const QWEN_COUNT: &[Key] =
 /// Width of an expert, where it is not the family's own.
 pub(super) const EXPERT_WIDTH: Key = Key { gguf: ".expert_feed_forward_length", config: "moe_intermediate_size" };
 
+/// The number of experts that every token uses.
+pub(super) const SHARED_COUNT: Key = Key { gguf: ".expert_shared_count", config: "num_shared_experts" };
+
 /// The layers of Qwen's families that have no experts.
 pub(super) const QWEN_DENSE_LAYERS: DenseLayers =
-    DenseLayers::Listed { step: "decoder_sparse_step", list: "mlp_only_layers" };
+    DenseLayers { step: Key::config("decoder_sparse_step"), list: "mlp_only_layers", ..DENSE };
 
 /// Names of the expert tensors in Qwen's families and OLMoE: one tensor an expert in safetensors, one for all experts
 /// of a layer in GGUF.
@@ -54,10 +61,12 @@ pub(super) const FUSED_EXPERTS: &[FusedName] = &[
     FusedName::new(&[Role::ExpertDown], "", "model.layers.{}.mlp.experts.down_proj"),
 ];
 
-/// Tensors of the experts as Mixtral and Phi-3.5-MoE name them.
+/// Tensors of the experts as Mixtral and Phi-3.5-MoE name them; transformers 5 has other names of the router in memory.
 #[rustfmt::skip]
 pub(super) const MIXTRAL_EXPERTS: &[TensorName] = &[
     TensorName { role: Role::Router,     gguf: "blk.{}.ffn_gate_inp",  config: "model.layers.{}.block_sparse_moe.gate" },
+    TensorName { role: Role::Router,     gguf: "",                     config: "model.layers.{}.mlp.gate" },
+    TensorName { role: Role::Router,     gguf: "",                     config: "model.layers.{}.mlp.router" },
     TensorName { role: Role::ExpertGate, gguf: "blk.{}.ffn_gate_exps", config: "model.layers.{}.block_sparse_moe.experts.{expert}.w1" },
     TensorName { role: Role::ExpertUp,   gguf: "blk.{}.ffn_up_exps",   config: "model.layers.{}.block_sparse_moe.experts.{expert}.w3" },
     TensorName { role: Role::ExpertDown, gguf: "blk.{}.ffn_down_exps", config: "model.layers.{}.block_sparse_moe.experts.{expert}.w2" },
@@ -69,6 +78,13 @@ pub(super) const ROUTED_SCALE: Factor =
 
 /// The number of dense layers in front, by DeepSeek's keys.
 pub(super) const FIRST_DENSE: Key = Key { gguf: ".leading_dense_block_count", config: "first_k_dense_replace" };
+
+/// The key of a list of layers with and without experts.
+pub(super) const MLP_KINDS: &str = "mlp_layer_types";
+
+/// The scores that a GGUF file may say.
+pub(super) const SOFTMAX_OR_SIGMOID: &[(&str, RouterScore)] =
+    &[("softmax", RouterScore::Softmax), ("sigmoid", RouterScore::Sigmoid)];
 
 /// Groups of experts as DeepSeek V3 has them.
 pub(super) const GROUPS: GroupTable = GroupTable {

@@ -40,7 +40,7 @@ pub(super) const FAMILY: Family = Family {
     },
     experts: Some(ExpertTable {
         optional: false,
-        dense_layers: Some(DenseLayers::First { count: FIRST_DENSE, config_default: (1, CONFIG), kinds: "" }),
+        dense_layers: Some(DenseLayers { first: FIRST_DENSE, config_first: (1, CONFIG), ..DENSE }),
         ..deepseek3::ROUTING
     }),
     rope: RopeTable { rotary_part: Some((0.5, CONFIG)), ..ROPE },

@@ -30,11 +30,7 @@ pub(super) const FAMILY: Family = Family {
         ..deepseek2::FAMILY.block
     },
     experts: Some(ExpertTable {
-        dense_layers: Some(DenseLayers::First {
-            count: FIRST_DENSE,
-            config_default: (1, CONFIG),
-            kinds: "mlp_layer_types",
-        }),
+        dense_layers: Some(DenseLayers { first: FIRST_DENSE, config_first: (1, CONFIG), kinds: MLP_KINDS, ..DENSE }),
         ..deepseek3::ROUTING
     }),
     head: HeadTable { tied: (false, CONFIG), ..deepseek2::PREDICTED },

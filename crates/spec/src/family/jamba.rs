@@ -87,11 +87,15 @@ pub(super) const FAMILY: Family = Family {
         feed_forward: None,
         optional: true,
         normalized: Normalized::Fixed(false),
-        dense_layers: Some(DenseLayers::AllButAt(PlaceOfLayers {
-            every: ("expert_layer_period", 2),
-            at: ("expert_layer_offset", 1),
-            source: CONFIG,
-        })),
+        dense_layers: Some(DenseLayers {
+            gguf_without_router: true,
+            place: Some(PlaceOfLayers {
+                every: ("expert_layer_period", 2),
+                at: ("expert_layer_offset", 1),
+                source: CONFIG,
+            }),
+            ..DENSE
+        }),
         ..QWEN_ROUTED
     }),
     rope: RopeTable { never: true, ..ROPE },

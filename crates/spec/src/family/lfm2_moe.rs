@@ -19,6 +19,10 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("lfm2_moe", &["Lfm2MoeForCausalLM"])],
     files: FileTable { adjusted_width: None, refused: &[], ..lfm2::FAMILY.files },
     tensors: &[EMBEDDING_TO_VALUES, lfm2::TENSORS, EXPERTS],
+    fused: &[
+        FusedName::new(EXPERT_GATE_UP, "blk.{}.ffn_gate_up_exps", "model.layers.{}.feed_forward.experts.gate_up_proj"),
+        FusedName::new(&[Role::ExpertDown], "", "model.layers.{}.feed_forward.experts.down_proj"),
+    ],
     biases: &[lfm2::CONV_BIAS, (&[Role::ChoiceBias], Bias::UnlessFlag("use_expert_bias"))],
     block: BlockTable { factors: &[ROUTED_SCALE], ..lfm2::FAMILY.block },
     experts: Some(ExpertTable {
@@ -26,10 +30,10 @@ pub(super) const FAMILY: Family = Family {
         normalized: Normalized::Flag { config: "norm_topk_prob", absent: true, gguf: true },
         // As in transformers' `Lfm2MoeTopKRouter`.
         added_to_sum: 1e-6,
-        dense_layers: Some(DenseLayers::First {
-            count: Key { gguf: ".leading_dense_block_count", config: "num_dense_layers" },
-            config_default: (2, CONFIG),
-            kinds: "",
+        dense_layers: Some(DenseLayers {
+            first: Key { config: "num_dense_layers", ..FIRST_DENSE },
+            config_first: (2, CONFIG),
+            ..DENSE
         }),
         ..QWEN_ROUTED
     }),

@@ -7,6 +7,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["llama"],
     model_types: &[("mixtral", &["MixtralForCausalLM"])],
     tensors: &[LLAMA_LIKE_TENSORS, MIXTRAL_EXPERTS],
+    fused: FUSED_EXPERTS,
     window: Window::OfModelTypes(&["mixtral"], (0, "the default of transformers' MixtralConfig")),
     experts: Some(ExpertTable { normalized: Normalized::Fixed(true), ..ROUTED }),
     rope: RopeTable { theta: Some((1_000_000.0, "the default of transformers' MixtralConfig")), ..PERMUTED },

@@ -5,6 +5,7 @@ mod parts;
 mod role;
 
 pub use crate::spec::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
+pub(crate) use parts::DENSE;
 pub use parts::{
     AdjustedWidth, DenseLayers, Encoder, Evidence, ExpertTable, Factor, FactorOf, GateWidth, GroupTable, HeadNorms,
     Normalized, Parallel, PlaceOfLayers, Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern,
@@ -13,10 +14,11 @@ pub use parts::{
 pub use role::Role;
 
 // Names that the tables use; each table imports all of this module.
-use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
+use crate::block::{Activation, DenseActivation, ExpertInput, KeySharing, Pooling, RopeLayout, RouterScore};
 use experts::*;
 use parts::Evidence::*;
 use parts::PATTERN;
+use qwen2_moe::SHARED_WIDTH;
 use qwen3::HEAD_NORMS;
 
 /// Declares the file of each family, and the registry of them.
@@ -126,6 +128,17 @@ families! {
     mamba2,
     jamba,
     plamo2,
+    ernie_moe,
+    hunyuan_moe,
+    dots1,
+    exaone_moe,
+    cohere2_moe,
+    hy_v3,
+    deepseek,
+    bailing_moe,
+    bailing_moe2,
+    smallthinker,
+    arctic,
 }
 
 /// One family of models: how its files name things, and the options of its block.
@@ -196,6 +209,8 @@ pub struct FileTable {
 /// The options of the block.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockTable {
+    /// The key of the epsilon by which norms are of root mean square, where they are otherwise not.
+    pub rms_key: Option<Key>,
     /// The kind of the norms. The names of the tensors say which norms a block has.
     pub norm: NormKind,
     /// The activation and its name in `config.json`.
@@ -421,6 +436,7 @@ pub const LLAMA_LIKE: Family = Family {
     biases: &[],
     window: Window::Unused,
     block: BlockTable {
+        rms_key: None,
         norm: NormKind::Rms,
         activation: (Activation::SwiGlu { gate: () }, &["silu", "swish"]),
         other_activations: &[],
@@ -537,6 +553,9 @@ const KEYS: Keys = Keys {
     context:      Key { gguf: ".context_length",                   config: "max_position_embeddings" },
     norm_eps:     Key { gguf: ".attention.layer_norm_rms_epsilon", config: "rms_norm_eps" },
 };
+
+/// The flag of windows in Qwen's families.
+const FLAGGED: &str = "use_sliding_window";
 
 /// The keys of families whose norms are of mean and variance.
 const LAYER_NORM_KEYS: Keys =

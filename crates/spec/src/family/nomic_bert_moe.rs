@@ -19,10 +19,7 @@ pub(super) const FAMILY: Family = Family {
     // llama.cpp's converter leaves the bias of experts out.
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O, Role::Up, Role::Down], Bias::Always)],
     block: bert::FAMILY.block,
-    experts: Some(ExpertTable {
-        dense_layers: Some(DenseLayers::ButEvery(Key::gguf(".moe_every_n_layers"))),
-        ..ROUTED
-    }),
+    experts: Some(ExpertTable { dense_layers: Some(DenseLayers { gguf_without_router: true, ..DENSE }), ..ROUTED }),
     name: "Nomic BERT MoE",
     ..nomic_bert::FAMILY
 };

@@ -1,7 +1,7 @@
 //! The shapes of the parts of a table: windows, rotation, experts, layers with a state, evidence of variants, refusals, factors.
 
 use super::{Key, Role};
-use crate::block::RouterScore;
+use crate::block::{ExpertInput, RouterScore};
 use crate::spec::StateMixer;
 
 /// How a stored sliding window is used.
@@ -16,10 +16,10 @@ pub enum Window {
     OfModelTypes(&'static [&'static str], (u64, &'static str)),
     /// Some layers have the window.
     Pattern(WindowPattern),
-    /// Layers have a window where `use_sliding_window` of `config.json` is on; in GGUF a window is refused. Where
-    /// neither `layer_types` nor `max_window_layers` lists them, they are the layers `from` this one on, or all;
-    /// `source` is the source of that, and of the default window of 4096 positions.
-    Flagged { from: Option<u64>, source: &'static str },
+    /// Layers have a window where this `flag` of `config.json` is on, or without one always; in GGUF a window is
+    /// refused. Where neither `layer_types` nor `max_window_layers` lists them, they are the layers `from` this one on,
+    /// or all; `source` is the source of that, and of the default window of 4096 positions.
+    Flagged { flag: &'static str, from: Option<u64>, source: &'static str },
     /// Ignored in `config.json`, where its own flag is off; in GGUF a window is refused.
     Unused,
 }
@@ -43,6 +43,8 @@ pub struct WindowPattern {
     pub last_is_full: bool,
     /// Whether the first layer of each group has no window, in place of the last.
     pub first_is_full: bool,
+    /// Whether groups begin after the dense layers in front, which have no window.
+    pub after_dense: bool,
 }
 
 /// A table to start from: every other layer has a window, if a file says which.
@@ -55,6 +57,7 @@ pub(super) const PATTERN: WindowPattern = WindowPattern {
     model_types: &[],
     last_is_full: false,
     first_is_full: false,
+    after_dense: false,
 };
 
 /// The rotation of layers with a window, which is without scaling.
@@ -73,8 +76,9 @@ pub enum Unrotated {
     /// The layers that the `list` of `config.json` has as 0, in place of 1; without the list one of every so many, by the key
     /// `interval` of `config.json`, or by the default, with its source.
     Listed { list: &'static str, interval: &'static str, default_interval: (usize, &'static str) },
-    /// Layers without a window; where no layer has one, all layers, or `unless_all` none.
-    WithoutWindow { unless_all: bool },
+    /// Layers without a window, `but_dense` not those without experts; where no layer has a window, all layers, or
+    /// `unless_all` none.
+    WithoutWindow { unless_all: bool, but_dense: bool },
 }
 
 /// Which models of a family are encoders: a token attends to all of its text. Other decoders refuse files that say so.
@@ -139,23 +143,34 @@ pub struct ExpertTable {
     pub feed_forward: Option<Key>,
     /// Width of the shared expert, which every token uses, where there is one.
     pub shared_feed_forward: Option<Key>,
-    /// The number of experts that every token uses, which are stored as one, where its width is that of so many.
+    /// The number of experts that every token uses, which are stored as one: its width is that of so many where no key
+    /// gives it.
     pub shared_count: Option<Key>,
-    /// How the router's outputs become weights.
+    /// The factor of all experts' sum where one of them is shared.
+    pub with_shared: f32,
+    /// How the router's outputs become weights where files do not say it.
     pub score: RouterScore,
-    /// Whether GGUF files say if scores are sigmoids, with a bias that chooses, or the family's.
-    pub gguf_score: bool,
+    /// The scores that files may say, and the key of their names in `config.json`, where the first is the default. GGUF
+    /// has numbers for them.
+    pub scores: Option<(&'static str, &'static [(&'static str, RouterScore)])>,
     /// Groups of experts, of which the best are chosen first, where there are any.
     pub groups: Option<GroupTable>,
     /// Whether the weights of the chosen experts are divided by their sum.
     pub normalized: Normalized,
     /// The number that is added to the sum before the division.
     pub added_to_sum: f32,
+    /// The least number by which they are divided.
+    pub least_sum: f32,
     /// Whether safetensors files have all experts of a layer in one parameter, gate and up interleaved: floats
     /// `[experts, inputs, outputs]`, or MXFP4 as blocks and scales.
     pub interleaved: bool,
+    /// Whether safetensors files may have one parameter of all experts of a layer by inputs, `[experts, inputs, outputs]`: its
+    /// shape says it.
+    pub by_inputs: bool,
     /// Whether the router's outputs are divided by the square root of the width.
     pub by_root_of_width: bool,
+    /// What experts and their router read.
+    pub input: ExpertInput,
     /// Keys that say which layers are dense.
     pub dense_layers: Option<DenseLayers>,
 }
@@ -186,19 +201,36 @@ pub struct GroupTable {
 
 /// Keys that say which layers are dense.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)] // those of the variants say what their fields are
-pub enum DenseLayers {
-    /// Dense are the layers that the list of `config.json` names, and layer `i`, from 0, unless the number of its key
-    /// `step` divides `i + 1`. GGUF has no keys for them.
-    Listed { step: &'static str, list: &'static str },
-    /// Dense are the first `count` layers: none where a GGUF file does not say it, the default, with its source, where
-    /// `config.json` does not. A list `kinds` there, where the family has one, says `dense` or `sparse` of each layer.
-    First { count: Key, config_default: (usize, &'static str), kinds: &'static str },
-    /// Dense are all layers but those whose number, from 0, leaves 1 when divided by the number of this key; 0 means that all are.
-    ButEvery(Key),
-    /// Dense are all layers but one in each group; in GGUF those without a router.
-    AllButAt(PlaceOfLayers),
+pub struct DenseLayers {
+    /// How many layers in front are dense: none where a GGUF file does not say it.
+    pub first: Key,
+    /// That number where `config.json` does not say it, with the source.
+    pub config_first: (usize, &'static str),
+    /// Layer `i`, from 0, is dense unless this number divides `i + 1`.
+    pub step: Key,
+    /// The key of `config.json` for the last layer with experts; -1 is the last of all.
+    pub last: &'static str,
+    /// The key of `config.json` for a list of dense layers.
+    pub list: &'static str,
+    /// The key of `config.json` for a list that says `dense` or `sparse` of each layer, and counts before `first`.
+    pub kinds: &'static str,
+    /// Whether dense are in GGUF files the layers without a router.
+    pub gguf_without_router: bool,
+    /// Dense are all layers but one in each of these groups, where `config.json` says the place.
+    pub place: Option<PlaceOfLayers>,
 }
+
+/// A table to start from: no layer is dense.
+pub(crate) const DENSE: DenseLayers = DenseLayers {
+    first: Key::gguf(""),
+    config_first: (0, ""),
+    step: Key::gguf(""),
+    last: "",
+    list: "",
+    kinds: "",
+    gguf_without_router: false,
+    place: None,
+};
 
 /// Layers that keep a recurrent state in place of keys and values.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_architectures: &["phimoe"],
     model_types: &[("phimoe", &["PhiMoEForCausalLM", "PhimoeForCausalLM"])],
     tensors: &[LLAMA_LIKE_TENSORS, MIXTRAL_EXPERTS],
+    fused: FUSED_EXPERTS,
     biases: &[ATTENTION_BIAS, (&[Role::Head], Bias::Flag("lm_head_bias"))],
     window: Window::Honoured,
     block: BlockTable { norm: NormKind::Layer, ..BLOCK },

@@ -9,7 +9,7 @@ pub(super) const FAMILY: Family = Family {
     tensors: &[LLAMA_LIKE_TENSORS, SCORE_TENSORS],
     // transformers' `Qwen2Attention` has no flag: q, k and v always have biases, the output projection never.
     biases: &[(&[Role::Q, Role::K, Role::V], Bias::Always)],
-    window: Window::Flagged { from: Some(28), source: "the default of transformers' Qwen2Config" },
+    window: Window::Flagged { flag: FLAGGED, from: Some(28), source: "the default of transformers' Qwen2Config" },
     head: HeadTable {
         encoder: Encoder::UnlessCausal,
         tied: (false, "the default of transformers' Qwen2Config"),

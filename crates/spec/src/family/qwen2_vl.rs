@@ -15,7 +15,7 @@ pub(super) const FAMILY: Family = Family {
         ("qwen2_5_vl_text", &[]),
     ],
     wrappers: &[("Qwen2VLForConditionalGeneration", "qwen2_vl"), ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl")],
-    window: Window::Flagged { from: Some(80), source: TEXT },
+    window: Window::Flagged { flag: FLAGGED, from: Some(80), source: TEXT },
     rope: RopeTable { theta: Some((1_000_000.0, TEXT)), aliases: &[("mrope", "default")], ..qwen2::FAMILY.rope },
     head: HeadTable {
         tied: (false, "the default of transformers' Qwen2VLConfig and Qwen2_5_VLConfig"),

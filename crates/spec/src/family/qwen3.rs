@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &[("qwen3", &["Qwen3ForCausalLM"])],
     tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS, SCORE_TENSORS],
     biases: &[ATTENTION_BIAS],
-    window: Window::Flagged { from: Some(28), source: "the default of transformers' Qwen3Config" },
+    window: Window::Flagged { flag: FLAGGED, from: Some(28), source: "the default of transformers' Qwen3Config" },
     head: HeadTable {
         encoder: Encoder::UnlessCausal,
         tied: (false, "the default of transformers' Qwen3Config"),

@@ -9,7 +9,7 @@ pub(super) const FAMILY: Family = Family {
     tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS, QWEN_EXPERTS],
     fused: FUSED_EXPERTS,
     biases: &[ATTENTION_BIAS],
-    window: Window::Flagged { from: None, source: "the default of transformers' Qwen3MoeConfig" },
+    window: Window::Flagged { flag: FLAGGED, from: None, source: "the default of transformers' Qwen3MoeConfig" },
     experts: Some(ExpertTable {
         normalized: Normalized::Flag { config: "norm_topk_prob", absent: false, gguf: true },
         dense_layers: Some(QWEN_DENSE_LAYERS),

@@ -1,12 +1,24 @@
-//! Qwen3-VL with experts, text only: Qwen3 with experts. In safetensors its experts are stored transposed, which no table says.
+//! Qwen3-VL with experts, text only: Qwen3 with experts, which published files have by inputs.
 
-use super::{Family, Window, qwen3_moe};
+use super::*;
+
+const TEXT: &str = "the default of transformers' Qwen3VLMoeTextConfig";
 
 pub(super) const FAMILY: Family = Family {
     id: "qwen3vlmoe",
     gguf_architectures: &["qwen3vlmoe"],
-    model_types: &[],
+    model_types: &[("qwen3_vl_moe_text", &[])],
+    wrappers: &[("Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe")],
     window: Window::Unused,
+    experts: Some(ExpertTable {
+        // As in transformers' `Qwen3VLMoeTextTopKRouter`, whatever `norm_topk_prob` says.
+        normalized: Normalized::Fixed(true),
+        by_inputs: true,
+        dense_layers: Some(QWEN_DENSE_LAYERS),
+        ..QWEN_ROUTED
+    }),
+    rope: RopeTable { theta: Some((500_000.0, TEXT)), ..qwen3::FAMILY.rope },
+    head: HeadTable { tied: (false, "the default of transformers' Qwen3VLMoeConfig"), ..HEAD },
     name: "Qwen3-VL MoE",
     ..qwen3_moe::FAMILY
 };

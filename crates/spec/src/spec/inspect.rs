@@ -76,7 +76,8 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let tied = has_head && reader.tied()?;
     let routing = reader.routing(&sizes, factors.experts)?;
     let with_experts = reader.layers_with_experts(sizes.layers)?;
-    let options = Options { norm_eps: reader.norm_eps()?, factors, layers };
+    let (norm, norm_eps) = reader.norms()?;
+    let options = Options { norm, norm_eps, factors, layers };
 
     let mut tensors = Tensors::new(&reader, matrices.as_ref().unwrap_or(&header.tensors), sizes, options, &recognised);
     let embedding = tensors.matrix(Role::Embedding, None)?;

@@ -58,13 +58,18 @@ impl Reader<'_> {
         let with_window = match (family.window, window) {
             (_, None) => Which::None,
             (Window::Pattern(pattern), Some(_)) => self.pattern(&pattern, sizes)?,
-            (Window::Flagged { from: Some(from), source }, Some(_)) => self.windows_from(sizes, from, source)?,
+            (Window::Flagged { from: Some(from), source, .. }, Some(_)) => self.windows_from(sizes, from, source)?,
             (_, Some(_)) => Which::All,
         };
         let places_otherwise = family.name_of(Role::Positions).is_some() || self.alibi().is_some();
         let rotated = match (&family.rope.unrotated, &family.rope.switch) {
             _ if places_otherwise => Which::None,
-            (Some(Unrotated::WithoutWindow { unless_all: true }), _) if window.is_none() => Which::All,
+            (Some(Unrotated::WithoutWindow { unless_all: true, .. }), _) if window.is_none() => Which::All,
+            (Some(Unrotated::WithoutWindow { but_dense: true, .. }), _) => {
+                let with_experts = self.layers_with_experts(sizes.layers)?;
+                let rotates = |layer: usize| with_window.has(layer) || !with_experts(layer);
+                Which::Listed((0..sizes.layers).map(rotates).collect())
+            }
             (Some(Unrotated::WithoutWindow { .. }), _) => with_window.clone(),
             (Some(Unrotated::Listed { list, interval, default_interval }), _) => {
                 self.rotated(list, interval, *default_interval, sizes)?
@@ -99,8 +104,8 @@ impl Reader<'_> {
             Window::Pattern(pattern) if self.is_gguf() => (true, (pattern.gguf_default, pattern.source)),
             Window::Pattern(pattern) => (of_type(pattern.model_types), (pattern.config_default, pattern.source)),
             Window::OfModelTypes(model_types, default) => (!self.is_gguf() && of_type(model_types), default),
-            Window::Flagged { source, .. } => {
-                let is_on = !self.is_gguf() && self.fields().boolean("use_sliding_window")? == Some(true);
+            Window::Flagged { flag, source, .. } => {
+                let is_on = !self.is_gguf() && (flag.is_empty() || self.fields().boolean(flag)? == Some(true));
                 (is_on, (4096, source))
             }
             Window::Unused => (false, (0, "")),
@@ -147,6 +152,12 @@ impl Reader<'_> {
         let what = format_args!("a window in all but one of {} layers", pattern.full_every);
         let absent = if key.is_empty() { LAYER_TYPES } else { &key };
         let every = self.or_absent(self.interval(&key)?, pattern.full_every, what, absent, pattern.source);
+        if pattern.after_dense {
+            let with_experts = self.layers_with_experts(sizes.layers)?;
+            let dense = (0..sizes.layers).take_while(|layer| !with_experts(*layer)).count();
+            let windowed = |layer: usize| layer >= dense && !(layer - dense + 1).is_multiple_of(every);
+            return Ok(Which::Listed((0..sizes.layers).map(windowed).collect()));
+        }
         Ok(if pattern.first_is_full { Which::AllButAt(every, 0) } else { Which::AllBut(every, full) })
     }
 

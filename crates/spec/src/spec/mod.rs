@@ -5,6 +5,7 @@ mod columns;
 mod curve;
 mod dense;
 mod embedding;
+mod expert_matrices;
 mod experts;
 mod factors;
 mod inspect;
@@ -47,7 +48,7 @@ pub use mixer::{
 };
 pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
-pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
+pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Normalization, Routing, SharedExpert};
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
@@ -189,9 +190,9 @@ weights! {
         /// The layer.
         pub dense: DenseWeights<W> = part,
         /// Of its output, `[hidden]`.
-        pub output_norm: W::Norm = norm,
+        pub output_norm: Option<W::Norm> = optional norm,
         /// Of the experts' output, `[hidden]`.
-        pub experts_norm: W::Norm = norm,
+        pub experts_norm: Option<W::Norm> = optional norm,
     }
 
     /// The weights of a feed-forward layer without experts, or of one expert.

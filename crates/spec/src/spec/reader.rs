@@ -2,7 +2,7 @@
 
 use super::{Sizes, unsupported};
 use crate::error::{ArchitectureErrorKind, Error, IncompleteKind, Result};
-use crate::family::{Bias, Family, Key, LLAMA_LIKE, Role, StateLayers, StateTable, TensorName};
+use crate::family::{Bias, Family, Key, LLAMA_LIKE, NormKind, Role, StateLayers, StateTable, TensorName};
 use crate::header::config::{JsonFile, JsonObject, Section};
 use crate::header::gguf::GgufMetadata;
 use crate::header::{Fields, Header, Metadata};
@@ -350,7 +350,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The default of a key in `config.json`, if the family's table has one.
-    fn default(&self, key: Key) -> Option<f64> {
+    pub(super) fn default(&self, key: Key) -> Option<f64> {
         let files = &self.family.files;
         let mut defaults = files.defaults.iter().copied().flatten().filter(|_| !self.is_gguf());
         let (name, value) = *defaults.find(|(name, _)| *name == key.config)?;
@@ -422,15 +422,20 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The epsilon of every norm.
-    pub(super) fn norm_eps(&self) -> Result<f64> {
-        let key = self.key(self.family.files.keys.norm_eps);
-        let eps = self.fields().number(&key)?.or_else(|| self.default(self.family.files.keys.norm_eps));
+    /// The kind and the epsilon of every norm.
+    pub(super) fn norms(&self) -> Result<(NormKind, f64)> {
+        let has = |key: &Key| self.fields().has(&self.key(*key));
+        let (kind, key) = match self.family.block.rms_key.filter(has) {
+            Some(key) => (NormKind::Rms, key),
+            None => (self.family.block.norm, self.family.files.keys.norm_eps),
+        };
+        let stored = self.fields().number(&self.key(key))?.or_else(|| self.default(key));
+        let (key, eps) = (self.key(key), stored);
         let eps = eps.ok_or_else(|| missing(self.fields(), &key, "the norm's epsilon is never guessed"))?;
         if !(eps > 0.0 && eps < 1.0) {
             return Err(self.value(&key, eps, "a number between 0 and 1".into()));
         }
-        Ok(eps)
+        Ok((kind, eps))
     }
 
     /// The number of experts by the key that is common to all architectures of GGUF.

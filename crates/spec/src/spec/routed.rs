@@ -2,7 +2,7 @@
 
 use super::weights::{mapped, weights};
 use super::{Activation, DenseWeights, LinearWeights, MapWeights, Stored, WeightTypes};
-use crate::block::RouterScore;
+use crate::block::{ExpertInput, RouterScore};
 
 weights! {
     /// A feed-forward layer of experts, of which each token uses a few.
@@ -11,6 +11,8 @@ weights! {
         pub router: W::Matrix = matrix,
         /// The norm of the router's input, `[hidden]`, if that is not the experts' input but the input of their norm.
         pub router_norm: Option<W::Norm> = optional norm,
+        /// What experts and router read of the block.
+        pub input: ExpertInput,
         /// Which experts a token uses, and how their outputs are weighted.
         pub routing: Routing,
         /// The bias that is added to the scores to choose experts, but not to weight them, `[experts]`.
@@ -19,12 +21,14 @@ weights! {
         pub expert_scales: Option<W::Numbers> = optional numbers,
         /// The activation and its gate projections.
         pub activation: Activation<ExpertGates<W::Matrix>> = gates,
-        /// The up projections, `[expert_feed_forward, hidden]` each; twice as many rows if gates are interleaved with them.
+        /// The up projections, `[expert_feed_forward, hidden]` each; twice as many rows if gates are among them.
         pub up: ExpertMatrices<W::Matrix> = matrices,
         /// The down projections, `[hidden, expert_feed_forward]` each.
         pub down: ExpertMatrices<W::Matrix> = matrices,
         /// The shared expert, which every token uses.
         pub shared: Option<SharedExpert<W>> = optional part,
+        /// The factor of the sum of all experts' outputs.
+        pub scale: f32,
     }
 
     /// The shared expert, which every token uses.
@@ -47,12 +51,20 @@ pub struct Routing {
     pub score: RouterScore,
     /// The groups of neighboring experts of which the best are chosen first.
     pub groups: Option<ExpertGroups>,
-    /// The number added to the sum of the chosen weights before they are divided by it; `None` if they are not divided.
-    pub normalized: Option<f32>,
+    /// By what the chosen weights are divided; `None` if they are not divided.
+    pub normalized: Option<Normalization>,
     /// The last factor of the weights.
     pub scale: f32,
     /// The factor of the router's outputs.
     pub router_scale: f32,
+}
+
+/// The chosen weights are divided by their sum and the number `added`, or by the `least` number if that is more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)] // of names that say it
+pub struct Normalization {
+    pub added: f32,
+    pub least: f32,
 }
 
 /// Groups of neighboring experts, all of one size: experts are chosen of the groups with the best scores.
@@ -82,6 +94,8 @@ pub enum ExpertGates<Matrix = LinearWeights> {
     Apart(ExpertMatrices<Matrix>),
     /// Rows of the up projections: even rows belong to the gate, odd rows to up.
     InTurns,
+    /// Rows of the up projections: the first half belongs to the gate.
+    InFront,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,8 +116,8 @@ impl<W: WeightTypes> ExpertsWeights<W> {
 
     /// Columns of an expert's down projection.
     pub fn feed_forward(&self) -> usize {
-        let in_turns = matches!(self.activation.gate(), Some(ExpertGates::InTurns));
-        if in_turns { self.up.outputs / 2 } else { self.up.outputs }
+        let within = matches!(self.activation.gate(), Some(ExpertGates::InTurns | ExpertGates::InFront));
+        if within { self.up.outputs / 2 } else { self.up.outputs }
     }
 }
 
@@ -117,6 +131,7 @@ impl<Matrix> ExpertGates<Matrix> {
         Ok(match self {
             ExpertGates::Apart(gates) => ExpertGates::Apart(gates.try_map(make)?),
             ExpertGates::InTurns => ExpertGates::InTurns,
+            ExpertGates::InFront => ExpertGates::InFront,
         })
     }
 }

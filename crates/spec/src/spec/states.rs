@@ -550,7 +550,13 @@ impl Tensors<'_> {
 
     /// A vector whose stored name has no suffix, or a special one.
     pub(super) fn whole_name(&mut self, role: Role, layer: Option<usize>) -> Result<TensorInfo> {
-        self.vector(role, layer, &self.stem(role, layer))
+        let name = self.stem(role, layer);
+        let (width, ..) = self.shape(role, layer);
+        // ERNIE 4.5 stores a vector as a matrix of one row.
+        let is_row = self.table.get(&name).is_some_and(|tensor| tensor.shape.len() == 2);
+        let shape = if is_row { vec![1, width] } else { vec![width] };
+        let stored = self.floats(role, layer, &name, &shape)?;
+        Ok(TensorInfo { shape: vec![width], ..stored })
     }
 
     /// Like [`whole_name`](Self::whole_name); `None` in families whose tables do not name the vector.

@@ -42,6 +42,7 @@ pub(super) struct Tensors<'a> {
 }
 
 pub(super) struct Options {
+    pub(super) norm: NormKind,
     pub(super) norm_eps: f64,
     pub(super) factors: Factors,
     pub(super) layers: Layers,
@@ -106,9 +107,6 @@ impl<'a> Tensors<'a> {
     /// The block `layer`, with experts where it has a routing of these.
     pub(super) fn layer(&mut self, layer: usize, experts: Option<Routing>) -> Result<LayerWeights> {
         let parallel = self.parallel(Some(layer))?;
-        let by_storage = self.reader.is_gguf() && self.family.experts.is_some_and(|table| table.lies_in_some_layers());
-        let router = self.weight_name(Role::Router, Some(layer));
-        let experts = experts.filter(|_| !by_storage || self.stores(&router));
         let (mixes, feeds_forward) = if self.predicts { (true, true) } else { self.options.layers.sub_layers(layer) };
         let mixer = if mixes { Some(self.mixer(layer)?) } else { None };
         let feed_forward = if feeds_forward { Some(self.feed_forward(layer, experts)?) } else { None };
@@ -144,7 +142,7 @@ impl<'a> Tensors<'a> {
         let by_flag = matches!(self.family.block.parallel, Parallel::Flag(_));
         let shared = self.parallel(at)? && (by_flag || stems[0] == stems[1]);
         let mlp_norm = if shared { None } else { self.norm_if_named(Role::MlpNorm, at)? };
-        let beside = experts.is_some() && self.names(Role::ExpertsOutputNorm);
+        let beside = experts.is_some() && self.names(Role::ExpertsNorm);
         let (mlp_norm, beside) = match beside {
             true => (Some(self.norm(Role::ExpertsNorm, at)?), Some(Box::new(self.beside(at)?))),
             false => (mlp_norm, None),
@@ -304,7 +302,7 @@ impl<'a> Tensors<'a> {
         let (name, stem) = (self.weight_name(role, layer), self.stem(role, layer));
         let name = if !self.stores(&name) && self.stores(&stem) { stem } else { name };
         let weight = self.vector(role, layer, &name)?;
-        let kind = match self.family.block.norm {
+        let kind = match self.options.norm {
             NormKind::Layer => {
                 Norm::Layer { eps, bias: Some(self.vector(role, layer, &format!("{}.bias", self.stem(role, layer)))?) }
             }
@@ -342,7 +340,7 @@ impl<'a> Tensors<'a> {
         let head_dim = self.sizes(layer).head_dim as u64;
         let weight = self.floats(role, layer, &self.weight_name(role, layer), &[width / head_dim, head_dim])?;
         let eps = self.options.norm_eps;
-        let kind = match block.norm {
+        let kind = match self.options.norm {
             NormKind::Rms | NormKind::RmsFromOne => Norm::Rms { eps, offset: false },
             NormKind::Layer | NormKind::PlainLayer => Norm::Layer { eps, bias: None },
         };
@@ -401,7 +399,7 @@ impl<'a> Tensors<'a> {
     pub(super) fn stem(&self, role: Role, layer: Option<usize>) -> String {
         let names = self.family.names_of(role).map(|names| fill(&self.pattern(names.gguf, names.config), layer));
         let names: Vec<String> = names.collect();
-        let stored = names.iter().find(|name| self.stores(&format!("{name}.weight")));
+        let stored = names.iter().find(|name| self.stores(&format!("{name}.weight")) || self.stores(name));
         stored.or(names.first()).cloned().unwrap_or_default()
     }
 

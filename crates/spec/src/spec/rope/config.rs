@@ -100,7 +100,8 @@ impl Resolver<'_> {
                 return Ok(head_dim);
             }
         }
-        if let Some((key, default, source)) = self.table.rotary_dim {
+        let by_part = |key: &str| self.table.rotary_part.is_some() && !self.reader.fields().has(key);
+        if let Some((key, default, source)) = self.table.rotary_dim.filter(|(key, ..)| !by_part(key)) {
             // Null means all of a head.
             let all = if self.reader.is_null(key) { head_dim } else { default };
             let dimensions = self.reader.or_default(self.reader.size(Key::config(key))?, key, (all, source));
