@@ -7,9 +7,9 @@ mod role;
 pub use crate::spec::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
 pub(crate) use parts::DENSE;
 pub use parts::{
-    AdjustedWidth, DenseLayers, Encoder, Evidence, ExpertTable, Factor, FactorOf, GateWidth, GroupTable, HeadNorms,
-    Normalized, Parallel, PlaceOfLayers, Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern,
-    WindowRope,
+    AdjustedWidth, DenseLayers, Encoder, Evidence, ExpertTable, Factor, FactorOf, FullAttention, GateWidth, GroupTable,
+    HeadNorms, Normalized, Parallel, PlaceOfLayers, Refusal, StateLayers, StateTable, Unrotated, Variant, Window,
+    WindowPattern, WindowRope,
 };
 pub use role::Role;
 
@@ -398,19 +398,6 @@ pub(crate) const SCORE: ClassifierTable =
 pub(crate) const SCORE_TENSORS: &[TensorName] = &[
     TensorName { role: Role::Classifier,    gguf: "cls.output",          config: "score" },
 ];
-
-/// Sizes of attention in layers without a window, where they differ from those in layers with one. In GGUF the plain keys are for
-/// layers without a window and keys ending in `_swa` for layers with one; in `config.json` the plain keys are for layers with one.
-#[derive(Clone, Copy, Debug)]
-pub struct FullAttention {
-    /// The key of `config.json` for the elements of a head, and its default, with its source.
-    pub head_dim: (&'static str, usize, &'static str),
-    /// The key of `config.json` for key and value heads, used where keys are values; absent it changes nothing.
-    pub kv_heads: &'static str,
-    /// The flag of `config.json` under which their keys, before norm and rotation, are also their values. In GGUF this
-    /// holds where no tensor of values is stored.
-    pub keys_are_values: &'static str,
-}
 
 /// A table to start from: Llama's block without options. A family lists its own entries before these.
 pub const LLAMA_LIKE: Family = Family {

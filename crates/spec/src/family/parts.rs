@@ -95,6 +95,19 @@ pub enum Encoder {
     Flag(&'static str),
 }
 
+/// Sizes of attention in layers without a window, where they differ from those in layers with one. In GGUF the plain keys are for
+/// layers without a window and keys ending in `_swa` for layers with one; in `config.json` the plain keys are for layers with one.
+#[derive(Clone, Copy, Debug)]
+pub struct FullAttention {
+    /// The key of `config.json` for the elements of a head, and its default, with its source.
+    pub head_dim: (&'static str, usize, &'static str),
+    /// The key of `config.json` for key and value heads, used where keys are values; absent it changes nothing.
+    pub kv_heads: &'static str,
+    /// The flag of `config.json` under which their keys, before norm and rotation, are also their values. In GGUF this
+    /// holds where no tensor of values is stored.
+    pub keys_are_values: &'static str,
+}
+
 /// What norms of queries and keys are over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadNorms {
