@@ -66,12 +66,12 @@ impl Model {
     /// `Embed` where nothing says the pooling, a text is too long, or there is no such prompt; `Option` for dimensions out of
     /// range; `EmptyPrompt` for a text without a token; `Encode`; `CacheBudget` and `OutOfMemory`; `Cancelled`.
     pub fn embeddings(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<Embeddings> {
-        let hidden = self.spec().hidden;
+        let width = self.spec().vector_width();
         let said = self.spec().embeds.by();
         let pooling = self.pooling(options)?;
-        let dimensions = options.dimensions.unwrap_or(hidden);
-        let expected = "between 1 and the width of the model";
-        in_ranges([("dimensions", Some(dimensions as f64), 1.0..=hidden as f64, expected)])?;
+        let dimensions = options.dimensions.unwrap_or(width);
+        let expected = "between 1 and the width of the model's vectors";
+        in_ranges([("dimensions", Some(dimensions as f64), 1.0..=width as f64, expected)])?;
         let prompt = prompt(said, options)?;
         let limit = self.text_limit();
         let cancel = options.cancel.clone().unwrap_or_default();
@@ -89,7 +89,14 @@ impl Model {
         let mut numbers = memory::zeros(texts.len() * dimensions, "vectors of texts")?;
         self.compute_texts(encoded, pooling, &cancel, |index, pooled| {
             let vector = &mut numbers[index * dimensions..][..dimensions];
-            let pooled = &pooled[..dimensions];
+            let dense: Vec<f64> = match self.spec().weights.dense.is_empty() {
+                true => Vec::new(),
+                false => {
+                    let made = self.compute().dense(pooled.iter().map(|x| *x as f32).collect())?;
+                    made.into_iter().map(f64::from).collect()
+                }
+            };
+            let pooled = if dense.is_empty() { &pooled[..dimensions] } else { &dense[..dimensions] };
             let length = pooled.iter().map(|x| x * x).sum::<f64>().sqrt();
             if !length.is_finite() {
                 return Err(EmbedError::NotFinite { index }.into());

@@ -455,7 +455,8 @@ fn options_of_attention_and_of_matrices_that_gpus_lack_are_refused_by_name() {
         ("a norm for each part of a parallel block", &|spec| spec.weights.layers[3].parallel = true),
         ("a norm or positions at its input", &|spec| {
             let norm = spec.weights.final_norm.clone();
-            spec.weights.input = Some(Box::new(InputWeights { positions: None, token_types: None, norm }));
+            spec.weights.input =
+                Some(Box::new(InputWeights { positions: None, token_types: None, norm, distances: None }));
         }),
     ];
     for (option, change) in options {

@@ -53,7 +53,7 @@ fn berts(temporary: &Path) -> [PathBuf; 3] {
     [folder, fixtures().join("embeddings/bert.gguf"), copy]
 }
 
-fn copy_folder(from: &Path, to: &Path) {
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a folder");
     for entry in std::fs::read_dir(from).expect("a folder") {
         let path = entry.expect("an entry").path();

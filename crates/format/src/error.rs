@@ -145,7 +145,7 @@ pub enum FormatErrorKind {
 pub enum ArchitectureErrorKind {
     /// The architecture has no table. The hint gives the kind of model and the nearest alternative, if it is a known
     /// one.
-    #[error("architecture {found:?} is not supported; supported: {supported}{}", hint.map(|h| format!(" ({h})")).unwrap_or_default())]
+    #[error("architecture {found:?} is not supported{}; supported: {supported}", hint.map(|h| format!(" ({h})")).unwrap_or_default())]
     Unknown { found: String, supported: String, hint: Option<&'static str> },
     /// A known architecture uses a feature that its block does not support here.
     #[error("{feature} (from {key}) is not supported; expected {expected}")]

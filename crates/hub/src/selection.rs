@@ -4,7 +4,7 @@ use crate::error::HubError;
 use crate::repository::Fault;
 use model_factory_format::HubId;
 use model_factory_format::header::repository::{
-    companion, is_gguf, is_other_vocabulary, is_safetensors, same_split, shards, stem,
+    companion, is_dense_weights, is_gguf, is_other_vocabulary, is_safetensors, same_split, shards, stem,
 };
 use std::path::{Path, PathBuf};
 
@@ -159,11 +159,13 @@ impl Selection {
                 let index = |name: &&String| !name.contains('/') && name.ends_with(".safetensors.index.json");
                 let index = names.iter().filter(index).find(|name| !name.starts_with("consolidated"));
                 let has = |name: &String| names.binary_search(name).is_ok();
-                match index {
+                let mut weights: Vec<String> = match index {
                     Some(index) => shards(&folder.join(index)).unwrap_or_default().into_iter().filter(has).collect(),
                     None if has(&"model.safetensors".into()) => vec!["model.safetensors".into()],
                     None => names.iter().filter(|name| is_safetensors(name)).cloned().collect(),
-                }
+                };
+                weights.extend(names.iter().filter(|name| is_dense_weights(name)).cloned());
+                weights
             }
         }
     }

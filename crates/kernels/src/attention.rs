@@ -24,29 +24,32 @@ use std::ops::Range;
 pub const TILE: usize = 64;
 
 /// How a query and a key make a score: `scale * (q . key)`, then `cap * tanh(score / cap)` if there is a cap, then less the
-/// query's slope times their distance.
+/// query's slope times their distance, then more by its bias for the position of the key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scoring {
     /// The factor of products.
     pub scale: f32,
     /// The bound of the magnitude of scores, where there is one.
     pub cap: Option<f32>,
-    /// The position of the tile's first key, by which queries with a slope know distances.
+    /// The position of the tile's first key, by which queries with a slope or a bias know positions.
     pub first: usize,
 }
 
 impl Scoring {
-    /// Caps the `scores` of `query` for keys of a tile from `key` on, where there is a cap, and takes distances from them,
-    /// where it has a slope.
+    /// Caps the `scores` of `query` for keys of a tile from `key` on, where there is a cap, takes distances from them, where it
+    /// has a slope, and adds its bias, where it has one.
     #[inline(always)]
     pub(crate) fn finish<const FUSED: bool>(self, scores: &mut [f32], key: usize, query: &Query<'_>) {
         if let Some(cap) = self.cap {
             scores.iter_mut().for_each(|score| *score = cap * tanh::<FUSED>(*score / cap));
         }
         if let Some(Slope { slope, position }) = query.slope {
-            for (key, score) in (self.first + key..).zip(scores) {
+            for (key, score) in (self.first + key..).zip(&mut *scores) {
                 *score -= slope * position.abs_diff(key) as f32;
             }
+        }
+        if let Some(bias) = query.bias.and_then(|bias| bias.get(self.first + key..)) {
+            scores.iter_mut().zip(bias).for_each(|(score, bias)| *score += bias);
         }
     }
 }
@@ -74,6 +77,7 @@ pub struct Query<'a> {
     /// The values so far, weighted by `e^(score - max)`.
     out: &'a mut [f32],
     pub(crate) slope: Option<Slope>,
+    pub(crate) bias: Option<&'a [f32]>,
 }
 
 impl<'a> Query<'a> {
@@ -81,12 +85,17 @@ impl<'a> Query<'a> {
     pub fn new(q: &'a [f32], out: &'a mut [f32]) -> Query<'a> {
         assert!(!q.is_empty() && !out.is_empty(), "{} elements into {}", q.len(), out.len());
         out.fill(0.0);
-        Query { q, max: f32::NEG_INFINITY, sums: [0.0; LANES], out, slope: None }
+        Query { q, max: f32::NEG_INFINITY, sums: [0.0; LANES], out, slope: None, bias: None }
     }
 
     /// The query with scores that fall with the distance of keys.
     pub fn sloped(self, slope: Option<Slope>) -> Query<'a> {
         Query { slope, ..self }
+    }
+
+    /// The query with a number for each position, from the first of the sequence on, that is added to its score.
+    pub fn biased(self, bias: Option<&'a [f32]>) -> Query<'a> {
+        Query { bias, ..self }
     }
 
     /// The numbers that [`merge`](Self::merge) needs besides `out`: the maximum, then the sums.

@@ -75,6 +75,8 @@ pub enum DenseActivation {
     Tanh,
     /// `gelu(x)` by the error function.
     Gelu,
+    /// `max(x, 0)`.
+    Relu,
 }
 
 /// Which token vectors become the vector of the text. Complete.
@@ -104,6 +106,21 @@ pub enum QkvOrder {
     ByHeads,
     /// In so many equal groups of heads, each with its queries, its values and its keys.
     Groups(usize),
+}
+
+/// Buckets of distances between positions, as MPNet and T5 have them.
+pub const DISTANCE_BUCKETS: usize = 32;
+
+/// The bucket of a key `distance` positions after the query: half of the buckets are for later positions, and of each half one half
+/// for a distance each, the rest for distances up to 128 by their logarithm (transformers' `relative_position_bucket`).
+pub fn distance_bucket(distance: isize) -> usize {
+    const HALF: usize = DISTANCE_BUCKETS / 2;
+    const EXACT: usize = HALF / 2;
+    let far = distance.unsigned_abs();
+    // The logarithm of the square, whose whole numbers are exact: those of 8 to 128 are 6 to 14.
+    let large = || (far.saturating_mul(far).ilog2() as usize + EXACT - 6).min(HALF - 1);
+    let bucket = if far < EXACT { far } else { large() };
+    bucket + if distance > 0 { HALF } else { 0 }
 }
 
 /// Which elements of a head are rotated as a pair.
@@ -155,4 +172,21 @@ pub enum KeySharing {
     Neighbours,
     /// Every `key_heads`-th head shares: head `i` has the keys `i % key_heads` (GGUF).
     Strided,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::distance_bucket;
+
+    /// Those of transformers' `MPNetEncoder.relative_position_bucket` in float32.
+    #[test]
+    fn far_positions_share_buckets() {
+        let buckets = [0, 1, 7, 8, 11, 12, 15, 16, 22, 23, 31, 32, 45, 46, 63, 64, 90, 91, 127, 128, 500].map(
+            |distance: isize| {
+                assert_eq!(distance_bucket(distance), distance_bucket(-distance) + if distance > 0 { 16 } else { 0 });
+                distance_bucket(-distance)
+            },
+        );
+        assert_eq!(buckets, [0, 1, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 15, 15]);
+    }
 }

@@ -4,8 +4,8 @@
 
 use model_factory_spec::block::{Activation, ExpertInput, QkvOrder, RopeLayout, RouterScore};
 use model_factory_spec::family::{
-    Bias, BlockTable, ExpertTable, Factor, FactorOf, Family, HeadNorms, HeadTable, NormKind, Normalized, Parallel,
-    REGISTRY, Role, RopeTable, StateLayers, StateMixer, TensorName, Window,
+    Bias, BlockTable, Encoder, ExpertTable, Factor, FactorOf, Family, HeadNorms, HeadTable, NormKind, Normalized,
+    Parallel, REGISTRY, Role, RopeTable, StateLayers, StateMixer, TensorName, Window,
 };
 use std::fmt::Write;
 use std::path::Path;
@@ -99,15 +99,18 @@ fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
         padding,
         token_types,
         classifier: _,
+        dense,
         predictors,
         predictors_after: _,
     } = head;
     let words = [
-        (encoder, "an encoder: attention to the whole text, no cache"),
+        (matches!(encoder, Encoder::Yes { .. }), "an encoder: attention to the whole text, no cache"),
+        (matches!(encoder, Encoder::Flag(_)), "an encoder by a flag"),
         (embedding_by_root_of_width, "embeddings by the root of the width"),
         (first_position > 0, "positions begin some rows later"),
         (padding.is_some(), "positions begin after the padding token"),
         (token_types.is_some(), "token types"),
+        (!dense.is_empty(), "dense layers after the pooling"),
         (predictors.is_some() && has(Role::NextProjection), "MTP heads on request"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
@@ -176,6 +179,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         (has(Role::Sinks), "attention sinks"),
         (has(Role::Positions), "learned positions"),
         (has(Role::EmbeddingNorm), "a norm after the embedding"),
+        (has(Role::Distances), "scores by the distance of positions"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
     said.extend(
@@ -244,6 +248,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         query_scale,
         scores_by_magnitude: _,
         alpha,
+        ntk: _,
         aliases: _,
         unsaid_scaling: _,
         original_context: _,

@@ -110,7 +110,7 @@ impl EmbedsSummary {
         };
         EmbedsSummary {
             only: spec.weights.head.is_none(),
-            dimensions: spec.hidden,
+            dimensions: spec.vector_width(),
             pooling: by.map(|by| by.pooling),
             normalize: by.is_some_and(|by| by.normalize),
             prompts: by.map(|by| by.prompts.keys().cloned().collect()).unwrap_or_default(),

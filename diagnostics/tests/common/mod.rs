@@ -195,6 +195,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         final_norm: Some(norm("model.norm.weight".into())),
         head: Some(linear("lm_head.weight".into(), dtypes.head, vocab, hidden)),
         classifier: None,
+        dense: Vec::new(),
     };
     let place = TemplatePlace { file: "chat_template.jinja".into(), key: None };
     let template = ChatTemplateSource { text: "{{ messages }}".into(), place };

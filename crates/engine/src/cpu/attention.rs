@@ -2,6 +2,7 @@
 //! itself.
 
 use super::device::CpuPass;
+use super::encoder::Distances;
 use super::heads::Heads;
 use super::page::TILES;
 use super::{CpuDevice, TASK_ROWS, scratch};
@@ -32,6 +33,7 @@ pub(super) struct AttentionPass<'a> {
     /// `[rows, width]`: q, and the other projections next to it.
     pub(super) qkv: &'a [f32],
     pub(super) width: usize,
+    pub(super) distances: &'a Distances,
 }
 
 impl AttentionPass<'_> {
@@ -136,7 +138,7 @@ impl CpuDevice {
         attention: &AttentionWeights<Self>,
         fill: impl FnOnce(&AttentionPass<'_>, &mut [f32]) -> memory::Result<()>,
     ) -> Result<()> {
-        let CpuPass { batch, projected: qkv, mixed, .. } = pass;
+        let CpuPass { batch, projected: qkv, mixed, distances, .. } = pass;
         let heads = self.layout.layers[layer].heads;
         mixed.resize(batch.rows * heads.width(), 0.0);
         let attend = AttentionPass {
@@ -147,6 +149,7 @@ impl CpuDevice {
             sequences: &batch.sequences,
             qkv,
             width: qkv.len() / batch.rows.max(1),
+            distances,
         };
         fill(&attend, mixed)?;
         if heads.gated {

@@ -1,5 +1,6 @@
 //! The processor's operations of a forward pass.
 
+use super::encoder::Distances;
 use super::experts::Routed;
 use super::operand::Operands;
 use super::page::KvRows;
@@ -36,6 +37,8 @@ pub struct CpuPass<'b> {
     /// A sub-layer's output before its norm, `[rows, hidden]`; empty where no layer has one there.
     pub(super) product: Vec<f32>,
     pub(super) logits: Vec<f32>,
+    /// What is added to scores of an encoder by the distance of positions.
+    pub(super) distances: Distances,
 }
 
 impl WeightTypes for CpuDevice {
@@ -96,6 +99,7 @@ impl Device for CpuDevice {
             activated: Operands::default(),
             routed: Routed::default(),
             logits: Vec::new(),
+            distances: Distances::default(),
         };
         ops(&mut pass, false)?;
         Ok(pass.logits)

@@ -9,6 +9,7 @@ use crate::decoder::EncoderLayers;
 use crate::error::Result;
 use crate::kernels::{self, KvTile, Query, TILE};
 use crate::memory::{self, Refusals};
+use model_factory_spec::block::{DISTANCE_BUCKETS, distance_bucket};
 use model_factory_spec::spec::{AttentionWeights, InputWeights, PositionWeights};
 use std::ops::Range;
 
@@ -33,6 +34,10 @@ impl EncoderLayers<CpuDevice> for CpuDevice {
             }
             Ok(())
         })?;
+        if let Some(distances) = &input.distances {
+            let lengths = pass.batch.sequences.iter().map(|sequence| sequence.rows.len());
+            pass.distances = Distances::new(distances, lengths.max().unwrap_or(0))?;
+        }
         Ok(())
     }
 
@@ -42,6 +47,34 @@ impl EncoderLayers<CpuDevice> for CpuDevice {
 
     fn attend_all(&self, pass: &mut CpuPass<'_>, layer: usize, attention: &AttentionWeights<Self>) -> Result<()> {
         self.attend_by(pass, layer, attention, |attend, out| attend.fill_whole(out))
+    }
+}
+
+/// What is added to scores by the distance of positions, for texts of up to `longest` tokens.
+#[derive(Default)]
+pub(super) struct Distances {
+    /// For each head the numbers of keys from `longest - 1` positions before a query to as many after it.
+    numbers: Vec<f32>,
+    longest: usize,
+}
+
+impl Distances {
+    /// Of `buckets`, which hold a number for each head.
+    fn new(buckets: &[f32], longest: usize) -> memory::Result<Distances> {
+        let (heads, around) = (buckets.len() / DISTANCE_BUCKETS, 2 * longest.max(1) - 1);
+        let mut numbers = memory::zeros(heads * around, "scores by distance")?;
+        for (head, numbers) in numbers.chunks_exact_mut(around).enumerate() {
+            for (number, distance) in numbers.iter_mut().zip(1 - longest as isize..) {
+                *number = buckets[distance_bucket(distance) * heads + head];
+            }
+        }
+        Ok(Distances { numbers, longest })
+    }
+
+    /// Those of a query head for the positions of a text from the first on, seen from `position`; none where there are none.
+    fn of(&self, head: usize, position: usize) -> Option<&[f32]> {
+        let around = 2 * self.longest.max(1) - 1;
+        self.numbers.chunks_exact(around).nth(head).map(|numbers| &numbers[self.longest - 1 - position..])
     }
 }
 
@@ -64,7 +97,8 @@ impl AttentionPass<'_> {
                     let of_row = &self.qkv[row * self.width + head * group * dim..][..group * dim];
                     let heads = of_row.chunks_exact(dim).zip(out.chunks_exact_mut(dim));
                     let of_head = |(index, (q, out))| {
-                        Query::new(q, out).sloped(self.slope(head * group + index, row - rows.start))
+                        let (head, position) = (head * group + index, row - rows.start);
+                        Query::new(q, out).sloped(self.slope(head, position)).biased(self.distances.of(head, position))
                     };
                     queries.extend(heads.enumerate().map(of_head));
                 }

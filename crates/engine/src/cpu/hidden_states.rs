@@ -7,7 +7,7 @@ use crate::decoder::HiddenStates;
 use crate::error::{Error, Result};
 use crate::kernels;
 use crate::memory;
-use model_factory_spec::spec::{ClassifierDense, ClassifierWeights, DenseActivation, JoinedInput};
+use model_factory_spec::spec::{ClassifierWeights, DenseActivation, DenseLayer, JoinedInput};
 
 impl HiddenStates<CpuDevice> for CpuDevice {
     /// `hidden` = the projection of its norm and, after it, the norm of `given`.
@@ -41,22 +41,34 @@ impl HiddenStates<CpuDevice> for CpuDevice {
     }
 
     fn classify(&self, head: &ClassifierWeights<Self>, mut rows: Vec<f32>) -> Result<Vec<f32>> {
-        let products = |matrix: &Matrix, rows: &[f32]| -> Result<Vec<f32>> {
-            let count = rows.len() / matrix.inputs;
-            let mut products = memory::zeros(count * matrix.outputs, "the scores of labels")?;
-            self.multiply(&[matrix], &self.normed(None, rows, &[matrix])?, count, &mut products)?;
-            Ok(products)
-        };
-        if let Some(ClassifierDense { linear, activation, norm }) = &head.dense {
-            rows = products(linear, &rows)?;
-            match activation {
-                DenseActivation::Tanh => rows.iter_mut().for_each(|x| *x = x.tanh()),
-                DenseActivation::Gelu => kernels::gelu_erf(self.isa, &mut rows),
-            }
-            if let Some(norm) = norm {
-                self.norm_rows(norm, &mut rows)?;
-            }
+        if let Some(layer) = &head.dense {
+            rows = self.dense(layer, &rows)?;
         }
-        products(&head.output, &rows)
+        self.products(&head.output, &rows)
+    }
+
+    fn dense(&self, DenseLayer { linear, activation, norm }: &DenseLayer<Self>, rows: &[f32]) -> Result<Vec<f32>> {
+        let mut rows = self.products(linear, rows)?;
+        match activation {
+            Some(DenseActivation::Tanh) => rows.iter_mut().for_each(|x| *x = x.tanh()),
+            Some(DenseActivation::Gelu) => kernels::gelu_erf(self.isa, &mut rows),
+            // A NaN stays one.
+            Some(DenseActivation::Relu) => rows.iter_mut().filter(|x| **x < 0.0).for_each(|x| *x = 0.0),
+            None => {}
+        }
+        if let Some(norm) = norm {
+            self.norm_rows(norm, &mut rows)?;
+        }
+        Ok(rows)
+    }
+}
+
+impl CpuDevice {
+    /// The products of `rows` of hidden states with `matrix`, and its bias.
+    fn products(&self, matrix: &Matrix, rows: &[f32]) -> Result<Vec<f32>> {
+        let count = rows.len() / matrix.inputs;
+        let mut products = memory::zeros(count * matrix.outputs, "products of hidden states")?;
+        self.multiply(&[matrix], &self.normed(None, rows, &[matrix])?, count, &mut products)?;
+        Ok(products)
     }
 }

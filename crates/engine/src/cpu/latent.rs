@@ -78,12 +78,13 @@ impl LatentLayers<CpuDevice> for CpuDevice {
     ) -> Result<()> {
         let latent = weights(attention)?;
         let (&LatentWeights { rank, value_dim, .. }, heads) = (latent, attention.heads);
-        let CpuPass { batch, projected, mixed, .. } = pass;
+        let CpuPass { batch, projected, mixed, distances, .. } = pass;
         let (rows, width) = (batch.rows, heads * (rank + latent.rotated));
         mixed.resize(rows * heads * (value_dim + rank), 0.0);
         let (values, latents) = mixed.split_at_mut(rows * heads * value_dim);
         let (of_layer, sequences) = (self.layout.layers[layer].heads, &batch.sequences);
-        AttentionPass { device: self, heads: of_layer, layer, weights: attention, sequences, qkv: projected, width }
+        let qkv = projected;
+        AttentionPass { device: self, heads: of_layer, layer, weights: attention, sequences, qkv, width, distances }
             .fill(latents)?;
         let latents = |row: usize, head: usize| &latents[(row * heads + head) * rank..][..rank];
         self.multiply_heads(&latent.values, values, [heads, value_dim], latents, |_, _, _| {})?;

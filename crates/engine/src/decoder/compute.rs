@@ -51,4 +51,10 @@ pub trait Compute: Send + Sync {
     /// # Errors
     /// `OutOfMemory`.
     fn classify(&self, pooled: Vec<f32>) -> Result<Option<Vec<f32>>>;
+
+    /// What the dense layers after the pooling make of each of `pooled` `[rows, hidden]`; the same where there are none.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    fn dense(&self, pooled: Vec<f32>) -> Result<Vec<f32>>;
 }

@@ -8,8 +8,8 @@ use crate::weights::Weights;
 use model_factory_format::header::TensorInfo;
 use model_factory_spec::plan::{KvDtype, KvSize};
 use model_factory_spec::spec::{
-    AttentionWeights, BesideWeights, ClassifierWeights, DenseWeights, ExpertsWeights, InputWeights, JoinedInput,
-    LayerEmbeddingWeights, LinearWeights, Mixer, ModelSpec, Multipliers, NormWeights, WeightTypes,
+    AttentionWeights, BesideWeights, ClassifierWeights, DenseLayer, DenseWeights, ExpertsWeights, InputWeights,
+    JoinedInput, LayerEmbeddingWeights, LinearWeights, Mixer, ModelSpec, Multipliers, NormWeights, WeightTypes,
 };
 use std::ops::Range;
 
@@ -254,6 +254,9 @@ pub trait HiddenStates<D: Device> {
 
     /// The scores of the labels of each of `rows`: pooled hidden states.
     fn classify(&self, classifier: &ClassifierWeights<D>, rows: Vec<f32>) -> Result<Vec<f32>>;
+
+    /// What a dense layer makes of each of `rows`.
+    fn dense(&self, layer: &DenseLayer<D>, rows: &[f32]) -> Result<Vec<f32>>;
 }
 
 /// The operand of the second product of a sub-layer.

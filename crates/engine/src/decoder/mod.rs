@@ -275,6 +275,11 @@ impl<D: Device> Compute for Decoder<D> {
         let Some(classifier) = &self.weights.classifier else { return Ok(None) };
         Ok(Some(required(self.device.extensions().hidden_states)?.classify(classifier, pooled)?))
     }
+
+    fn dense(&self, pooled: Vec<f32>) -> Result<Vec<f32>> {
+        let layer = |rows: Vec<f32>, layer| required(self.device.extensions().hidden_states)?.dense(layer, &rows);
+        self.weights.dense.iter().try_fold(pooled, layer)
+    }
 }
 
 /// A step of sequences. Their caches advance when it ends, and go back if it fails or panics.

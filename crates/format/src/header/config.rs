@@ -164,7 +164,7 @@ impl VocabularyFiles {
 }
 
 /// The path of `name` in `folder` if it is there.
-fn present(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
+pub(super) fn present(folder: &Path, name: &str) -> Result<Option<PathBuf>> {
     let path = folder.join(name);
     Ok(content::length_if_there(&path)?.map(|_| path))
 }

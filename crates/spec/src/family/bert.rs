@@ -49,9 +49,9 @@ pub(super) const FAMILY: Family = Family {
     block: BlockTable { norm: NormKind::Layer, activation: (Activation::Gelu, &["gelu"]), ..BLOCK },
     head: HeadTable {
         tied: (false, "an encoder has no output head"),
-        encoder: true,
+        encoder: Encoder::Yes { by_name: false },
         token_types: Some((Key { gguf: "tokenizer.ggml.token_type_count", config: "type_vocab_size" }, 2, CONFIG)),
-        classifier: Some(ClassifierTable { pooling: Pooling::Cls, dense: Some(DenseActivation::Tanh), ..SCORE }),
+        classifier: Some(ClassifierTable { pooling: Some(Pooling::Cls), dense: Some(DenseActivation::Tanh), ..SCORE }),
         ..HEAD
     },
     variants: &[Variant { name: "MiniLM", any: &[&[Hidden(384), Vocab(30522)]] }],

@@ -17,7 +17,12 @@ pub(super) const FAMILY: Family = Family {
         gguf_freqs_expected: Some((500_000.0, 8192)),
         ..PERMUTED
     },
-    head: HeadTable { tied: (false, "the default of transformers' LlamaConfig"), classifier: Some(SCORE), ..HEAD },
+    head: HeadTable {
+        encoder: Encoder::UnlessCausal,
+        tied: (false, "the default of transformers' LlamaConfig"),
+        classifier: Some(SCORE),
+        ..HEAD
+    },
     variants: &[
         Variant {
             name: "DeepSeek-R1-Distill-Llama",

@@ -8,8 +8,9 @@ mod starts;
 pub use crate::spec::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
 pub(crate) use parts::DENSE;
 pub use parts::{
-    AdjustedWidth, DenseLayers, Evidence, ExpertTable, Factor, FactorOf, GateWidth, GroupTable, HeadNorms, Normalized,
-    Parallel, PlaceOfLayers, Refusal, StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
+    AdjustedWidth, DenseLayers, Encoder, Evidence, ExpertTable, Factor, FactorOf, FullAttention, GateWidth, GroupTable,
+    HeadNorms, Normalized, Parallel, PlaceOfLayers, Refusal, StateLayers, StateTable, Unrotated, Variant, Window,
+    WindowPattern, WindowRope,
 };
 pub use role::Role;
 pub use starts::LLAMA_LIKE_TENSORS;
@@ -94,6 +95,15 @@ families! {
     roberta,
     nomic_bert,
     modern_bert,
+    eurobert,
+    llama_embed,
+    distilbert,
+    jina_bert,
+    jina3,
+    gte,
+    gemma_embedding,
+    mpnet,
+    nomic_bert_moe,
     nemotron_h,
     bamba,
     falcon_h1,
@@ -311,6 +321,8 @@ pub struct RopeTable {
     /// Whether a `dynamic` scaling of `config.json` may have an `alpha`, by which the base grows at every length
     /// (transformers' `compute_ntk_alpha_rope_parameters`). GGUF has the base that comes of it.
     pub alpha: bool,
+    /// Whether a scaling of `config.json` may be `ntk`, by which the base is multiplied at every length.
+    pub ntk: bool,
     /// Other names of rope scalings in `config.json`, and what they mean in this family.
     pub aliases: &'static [(&'static str, &'static str)],
     /// A scaling of the rotation that transformers applies without a key of `config.json`, where there is one. Such a
@@ -339,21 +351,23 @@ pub struct HeadTable {
     pub tied: (bool, &'static str),
     /// The keys that say whether the output head is the embedding; the first that is present counts.
     pub tied_keys: &'static [&'static str],
-    /// Whether it is an encoder: tokens attend to later ones too, and there is no output head.
-    pub encoder: bool,
+    /// Which models are encoders: tokens attend to later ones too, and there is no output head.
+    pub encoder: Encoder,
     /// Whether the embedding's rows are multiplied by the square root of the width.
     pub embedding_by_root_of_width: bool,
     /// The flag of `config.json` under which they are, false if absent; `None` where they always are, as in GGUF.
     pub embedding_root_flag: Option<&'static str>,
     /// Rows of position embeddings before that of the first token, which the context's key does not count.
     pub first_position: usize,
-    /// The key of the padding token in `config.json`, with its default and its source: rows of positions begin after
+    /// The key of the padding token in `config.json`, with its default and its source, or no key: rows of positions begin after
     /// its id. In GGUF the rows before are left out.
     pub padding: Option<(&'static str, usize, &'static str)>,
     /// The key of the number of token types, and its default in `config.json`, with its source.
     pub token_types: Option<(Key, usize, &'static str)>,
     /// The classification head of models that classify texts or rank documents.
     pub classifier: Option<ClassifierTable>,
+    /// Dense layers after the pooling in GGUF files: the name of the tensor, and the keys of its inputs and outputs.
+    pub dense: &'static [(&'static str, Key, Key)],
     /// The key of the number of layers that predict further tokens: a head that is loaded only on request. In GGUF they
     /// are the last blocks.
     pub predictors: Option<Key>,
@@ -402,8 +416,8 @@ pub enum NormKind {
 /// A classification head. The names of the tensors say which layers and norms it has.
 #[derive(Clone, Copy, Debug)]
 pub struct ClassifierTable {
-    /// Which tokens' hidden states the head reads.
-    pub pooling: Pooling,
+    /// Which tokens' hidden states the head reads; `None` for the mean of the scores of all tokens, which is not computed.
+    pub pooling: Option<Pooling>,
     /// The key of `config.json` for the pooling, where models differ.
     pub pooling_key: Option<&'static str>,
     /// The key of `config.json` for the activation, where models differ.
@@ -414,25 +428,12 @@ pub struct ClassifierTable {
 
 /// One matrix over the last token's hidden state, as transformers' decoders have it.
 pub(crate) const SCORE: ClassifierTable =
-    ClassifierTable { pooling: Pooling::Last, pooling_key: None, activation_key: None, dense: None };
+    ClassifierTable { pooling: Some(Pooling::Last), pooling_key: None, activation_key: None, dense: None };
 
 #[rustfmt::skip]
 pub(crate) const SCORE_TENSORS: &[TensorName] = &[
     TensorName { role: Role::Classifier,    gguf: "cls.output",          config: "score" },
 ];
-
-/// Sizes of attention in layers without a window, where they differ from those in layers with one. In GGUF the plain keys are for
-/// layers without a window and keys ending in `_swa` for layers with one; in `config.json` the plain keys are for layers with one.
-#[derive(Clone, Copy, Debug)]
-pub struct FullAttention {
-    /// The key of `config.json` for the elements of a head, and its default, with its source.
-    pub head_dim: (&'static str, usize, &'static str),
-    /// The key of `config.json` for key and value heads, used where keys are values; absent it changes nothing.
-    pub kv_heads: &'static str,
-    /// The flag of `config.json` under which their keys, before norm and rotation, are also their values. In GGUF this
-    /// holds where no tensor of values is stored.
-    pub keys_are_values: &'static str,
-}
 
 /// A table to start from: Llama's block without options. A family lists its own entries before these.
 pub const LLAMA_LIKE: Family = Family {
@@ -501,6 +502,7 @@ pub const LLAMA_LIKE: Family = Family {
         query_scale: None,
         scores_by_magnitude: false,
         alpha: false,
+        ntk: false,
         aliases: &[],
         unsaid_scaling: None,
         original_context: None,
@@ -513,13 +515,14 @@ pub const LLAMA_LIKE: Family = Family {
     head: HeadTable {
         tied: (false, "the default of transformers"),
         tied_keys: &["tie_word_embeddings"],
-        encoder: false,
+        encoder: Encoder::No,
         embedding_by_root_of_width: false,
         embedding_root_flag: None,
         first_position: 0,
         padding: None,
         token_types: None,
         classifier: None,
+        dense: &[],
         predictors: None,
         predictors_after: false,
     },

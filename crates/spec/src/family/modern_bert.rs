@@ -81,9 +81,9 @@ pub(super) const FAMILY: Family = Family {
     },
     head: HeadTable {
         tied: (false, "an encoder has no output head"),
-        encoder: true,
+        encoder: Encoder::Yes { by_name: false },
         classifier: Some(ClassifierTable {
-            pooling: Pooling::Cls,
+            pooling: Some(Pooling::Cls),
             pooling_key: Some("classifier_pooling"),
             activation_key: Some("classifier_activation"),
             dense: Some(DenseActivation::Gelu),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[rustfmt::skip]
-const TENSORS: &[TensorName] = &[
+pub(super) const TENSORS: &[TensorName] = &[
     TensorName { role: Role::Embedding,        gguf: "token_embd",                config: "embeddings.word_embeddings" },
     TensorName { role: Role::TokenTypes,       gguf: "token_types",               config: "embeddings.token_type_embeddings" },
     TensorName { role: Role::EmbeddingNorm,    gguf: "token_embd_norm",           config: "emb_ln" },

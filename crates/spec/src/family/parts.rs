@@ -87,6 +87,33 @@ pub enum Unrotated {
     WithoutWindow { unless_all: bool, but_dense: bool },
 }
 
+/// Which models of a family are encoders: a token attends to all of its text. Other decoders refuse files that say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
+pub enum Encoder {
+    /// None.
+    No,
+    /// All. GGUF files have to say so, or llama.cpp takes them for decoders, unless `by_name` the architecture does.
+    Yes { by_name: bool },
+    /// Those whose key `is_causal`, in GGUF `attention.causal`, is false. A window is then as many positions to either side.
+    UnlessCausal,
+    /// Those in which this flag of `config.json` is true, and all in GGUF.
+    Flag(&'static str),
+}
+
+/// Sizes of attention in layers without a window, where they differ from those in layers with one. In GGUF the plain keys are for
+/// layers without a window and keys ending in `_swa` for layers with one; in `config.json` the plain keys are for layers with one.
+#[derive(Clone, Copy, Debug)]
+pub struct FullAttention {
+    /// The key of `config.json` for the elements of a head, and its default, with its source.
+    pub head_dim: (&'static str, usize, &'static str),
+    /// The key of `config.json` for key and value heads, used where keys are values; absent it changes nothing.
+    pub kv_heads: &'static str,
+    /// The flag of `config.json` under which their keys, before norm and rotation, are also their values. In GGUF this
+    /// holds where no tensor of values is stored.
+    pub keys_are_values: &'static str,
+}
+
 /// What norms of queries and keys are over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadNorms {

@@ -10,7 +10,12 @@ pub(super) const FAMILY: Family = Family {
     // transformers' `Qwen2Attention` has no flag: q, k and v always have biases, the output projection never.
     biases: &[(&[Role::Q, Role::K, Role::V], Bias::Always)],
     window: Window::Flagged { flag: FLAGGED, from: Some(28), source: "the default of transformers' Qwen2Config" },
-    head: HeadTable { tied: (false, "the default of transformers' Qwen2Config"), classifier: Some(SCORE), ..HEAD },
+    head: HeadTable {
+        encoder: Encoder::UnlessCausal,
+        tied: (false, "the default of transformers' Qwen2Config"),
+        classifier: Some(SCORE),
+        ..HEAD
+    },
     variants: &[
         Variant {
             name: "DeepSeek-R1-Distill-Qwen",

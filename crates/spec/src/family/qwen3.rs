@@ -14,7 +14,12 @@ pub(super) const FAMILY: Family = Family {
     tensors: &[LLAMA_LIKE_TENSORS, HEAD_NORMS, SCORE_TENSORS],
     biases: &[ATTENTION_BIAS],
     window: Window::Flagged { flag: FLAGGED, from: Some(28), source: "the default of transformers' Qwen3Config" },
-    head: HeadTable { tied: (false, "the default of transformers' Qwen3Config"), classifier: Some(SCORE), ..HEAD },
+    head: HeadTable {
+        encoder: Encoder::UnlessCausal,
+        tied: (false, "the default of transformers' Qwen3Config"),
+        classifier: Some(SCORE),
+        ..HEAD
+    },
     variants: &[Variant {
         name: "DeepSeek-R1-0528-Qwen3",
         any: &[&[Template("<｜User｜>")], &[EosText("<｜end▁of▁sentence｜>")]],

@@ -12,6 +12,8 @@ pub enum Role {
     /// Token type embeddings, `[token_types, hidden]`; the first row is added to the embedding's rows.
     TokenTypes,
     EmbeddingNorm,
+    /// What is added to scores by the distance of two positions, `[buckets, heads]`.
+    Distances,
     FinalNorm,
     Head,
     NextProjection,

@@ -86,6 +86,8 @@ pub struct CpuBuffers {
     pub joined: usize,
     /// The logits of the last row.
     pub logits: usize,
+    /// What is added to scores by distance, where anything is: for each head the distances to either side.
+    pub distances: usize,
     /// What each thread takes for attention to latents: the values of a tile, and a head's part of the projection of keys.
     pub latents: usize,
 }
@@ -116,6 +118,7 @@ impl CpuBuffers {
             layer_inputs: input.saturating_mul(spec.layers()),
             joined: if spec.weights.joined.is_some() { spec.hidden.saturating_mul(4) } else { 0 },
             logits: spec.vocab,
+            distances: if by_distance(spec) { spec.heads.saturating_mul(2) } else { 0 },
             latents: spec.attentions().map(latent_elements).max().unwrap_or(0),
         }
     }
@@ -141,8 +144,21 @@ impl CpuBuffers {
 
     fn row(&self) -> u64 {
         let CpuBuffers { hidden, projected, mixed, aside, activated, output, operand, .. } = *self;
-        let CpuBuffers { up_gate, experts, layer_inputs, joined, logits: _, latents: _, .. } = *self;
-        let all = [hidden, projected, mixed, aside, activated, output, operand, up_gate, experts, layer_inputs, joined];
+        let CpuBuffers { up_gate, experts, layer_inputs, joined, distances, logits: _, latents: _, .. } = *self;
+        let all = [
+            hidden,
+            projected,
+            mixed,
+            aside,
+            activated,
+            output,
+            operand,
+            up_gate,
+            experts,
+            layer_inputs,
+            joined,
+            distances,
+        ];
         sum(&all.map(|elements| elements as u64))
     }
 }
@@ -155,6 +171,11 @@ pub struct StepRoom {
     pub rows: usize,
     /// Rows whose buffers take as much memory as the logits of a token.
     pub logits: usize,
+}
+
+/// Whether scores of attention have something by the distance of positions.
+fn by_distance(spec: &ModelSpec) -> bool {
+    spec.weights.input.as_ref().is_some_and(|input| input.distances.is_some())
 }
 
 /// Elements of the longest row that a product reads: an input of the block's projections, of down or of o.

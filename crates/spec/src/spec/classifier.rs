@@ -3,7 +3,7 @@
 use super::reader::{CLASSIFIES, Reader};
 use super::tensors::Tensors;
 use super::weights::{mapped, weights};
-use super::{MapWeights, Pooling, Stored, WeightTypes};
+use super::{DenseLayer, MapWeights, Pooling, Stored, WeightTypes};
 use crate::block::DenseActivation;
 use crate::error::Result;
 use crate::family::{ClassifierTable, Key, Role};
@@ -18,23 +18,13 @@ weights! {
         /// Which tokens' hidden states the head reads.
         pub pooling: Pooling,
         /// The dense layer before the output layer.
-        pub dense: Option<ClassifierDense<W>> = optional part,
+        pub dense: Option<DenseLayer<W>> = optional part,
         /// The output layer, `[labels, hidden]`.
         pub output: W::Matrix = matrix,
         /// The names of the labels, one for each score.
         pub labels: Arc<[String]>,
         /// The activation of the scores of pairs of texts.
         pub scores: ScoreActivation,
-    }
-
-    /// The dense layer of a classification head, before its output layer.
-    pub struct ClassifierDense<W> {
-        /// The linear layer, `[hidden, hidden]`.
-        pub linear: W::Matrix = matrix,
-        /// The activation of its output.
-        pub activation: DenseActivation,
-        /// The norm of the activated output, `[hidden]`.
-        pub norm: Option<W::Norm> = optional norm,
     }
 }
 
@@ -52,24 +42,26 @@ pub enum ScoreActivation {
 
 impl Reader<'_> {
     /// Which hidden states a head reads, by its key in `config.json` or llama.cpp's.
-    fn classifier_pooling(&self, config: &'static str, default: Pooling) -> Result<Pooling> {
+    fn classifier_pooling(&self, table: &ClassifierTable) -> Result<Option<Pooling>> {
+        let Some(config) = table.pooling_key else { return Ok(table.pooling) };
         let key = self.key(Key { gguf: ".classifier.pooling_type", config });
         let (default, source) = match self.is_gguf() {
             true => match self.fields().unsigned(&key)? {
-                Some(1) => return Ok(Pooling::Mean),
-                Some(2) => return Ok(Pooling::Cls),
+                Some(1) => return Ok(Some(Pooling::Mean)),
+                Some(2) => return Ok(Some(Pooling::Cls)),
                 Some(other) => return Err(self.value(&key, other, "1 (mean) or 2 (cls)".into())),
                 None => (Pooling::Mean, "llama.cpp's default"),
             },
-            false => match self.fields().text(&key)? {
-                Some("cls") => return Ok(Pooling::Cls),
-                Some("mean") => return Ok(Pooling::Mean),
-                Some(other) => return Err(self.value(&key, format!("{other:?}"), "cls or mean".into())),
-                None => (default, "transformers' default"),
+            false => match (self.fields().text(&key)?, table.pooling) {
+                (Some("cls" | "bos"), _) => return Ok(Some(Pooling::Cls)),
+                (Some("mean"), _) => return Ok(Some(Pooling::Mean)),
+                (Some("late") | None, None) => return Ok(None),
+                (Some(other), _) => return Err(self.value(&key, format!("{other:?}"), "cls or mean".into())),
+                (None, Some(default)) => (default, "transformers' default"),
             },
         };
         let what = format_args!("scores of labels by pooling {default}");
-        Ok(self.or_absent(None, default, what, &key, source))
+        Ok(self.or_absent(None, Some(default), what, &key, source))
     }
 
     /// The labels that the model scores; empty where it has no classification head.
@@ -139,6 +131,10 @@ impl Tensors<'_> {
 
     pub(super) fn classifier(&mut self, labels: Vec<String>) -> Result<Option<ClassifierWeights>> {
         let Some(table) = self.family.head.classifier.filter(|_| !labels.is_empty()) else { return Ok(None) };
+        let Some(pooling) = self.reader.classifier_pooling(&table)? else {
+            self.reader.assume("no scores of labels: they are the mean of those of all tokens");
+            return Ok(None);
+        };
         let dense = match table.dense {
             None => None,
             Some(activation) => {
@@ -147,18 +143,14 @@ impl Tensors<'_> {
                     self.used.extend(["cls.output.weight", "cls.output.bias"].map(str::to_owned));
                     return Ok(None);
                 }
-                Some(ClassifierDense {
+                Some(DenseLayer {
                     linear: self.matrix(Role::ClassifierDense, None)?,
-                    activation,
+                    activation: Some(activation),
                     norm: self.norm_if_named(Role::ClassifierNorm, None)?,
                 })
             }
         };
         let output = self.row_or_matrix(Role::Classifier, None)?;
-        let pooling = match table.pooling_key {
-            None => table.pooling,
-            Some(key) => self.reader.classifier_pooling(key, table.pooling)?,
-        };
         let scores = score_activation(self.header, labels.len())?;
         Ok(Some(ClassifierWeights { pooling, dense, output, labels: labels.into(), scores }))
     }

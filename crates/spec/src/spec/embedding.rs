@@ -1,5 +1,6 @@
 //! Header -> Embeds: how the files say that a text becomes a vector; and what is added to the embedding's rows.
 
+use super::dense;
 use super::reader::Reader;
 use super::tensors::Tensors;
 use super::weights::{mapped, weights};
@@ -9,7 +10,7 @@ use crate::family::Role;
 use crate::header::config::sentence_transformers::{Module, SentenceFiles};
 use crate::header::config::{ConfigFiles, JsonFile};
 use crate::header::gguf::GgufMetadata;
-use crate::header::{Fields, Header, Metadata};
+use crate::header::{Fields, Header, Metadata, TensorInfo};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -22,6 +23,8 @@ weights! {
         pub token_types: Option<W::Matrix> = optional matrix,
         /// The norm of the sum, `[hidden]`.
         pub norm: Option<W::Norm> = optional norm,
+        /// What is added to scores of attention by the distance of two positions, `[buckets, heads]`.
+        pub distances: Option<W::Numbers> = optional numbers,
     }
 
     /// Position embeddings: positions that are rows of a matrix.
@@ -80,7 +83,7 @@ impl Tensors<'_> {
             return Ok(None);
         }
         let stores_types = !self.reader.is_gguf() || self.stores(&self.weight_name(Role::TokenTypes, None));
-        let has_types = self.names(Role::TokenTypes) && stores_types;
+        let has_types = self.names(Role::TokenTypes) && stores_types && self.sizes.token_types > 0;
         let positions = self.names(Role::Positions).then(|| self.matrix(Role::Positions, None)).transpose()?;
         let token_types = has_types.then(|| self.row_or_matrix(Role::TokenTypes, None)).transpose()?;
         let rows = |linear: LinearWeights| LinearWeights::new(linear.weight);
@@ -89,7 +92,18 @@ impl Tensors<'_> {
             positions: positions.map(|positions| PositionWeights { rows: rows(positions), first }),
             token_types: token_types.map(rows),
             norm: self.norm_if_named(Role::EmbeddingNorm, None)?,
+            distances: self.names(Role::Distances).then(|| self.distances()).transpose()?,
         })))
+    }
+}
+
+impl Tensors<'_> {
+    /// The numbers that scores have by distance, as one vector.
+    fn distances(&mut self) -> Result<TensorInfo> {
+        let (buckets, heads, _) = self.shape(Role::Distances, None);
+        let name = self.weight_name(Role::Distances, None);
+        let stored = self.floats(Role::Distances, None, &name, &[buckets, heads])?;
+        Ok(TensorInfo { shape: vec![buckets * heads], ..stored })
     }
 }
 
@@ -98,7 +112,10 @@ impl Reader<'_> {
     /// `create_position_ids_from_input_ids`).
     pub(super) fn first_position(&self) -> Result<usize> {
         let Some((key, default, why)) = self.family.head.padding.filter(|_| !self.is_gguf()) else { return Ok(0) };
-        let padding = self.or_default(self.fields().unsigned(key)?, key, (default as u64, why));
+        let padding = match key {
+            "" => default as u64,
+            key => self.or_default(self.fields().unsigned(key)?, key, (default as u64, why)),
+        };
         let wrong = || self.value(key, "a larger number", "the id of a token".into());
         Ok(1 + usize::try_from(padding).ok().filter(|id| *id < i32::MAX as usize).ok_or_else(wrong)?)
     }
@@ -106,9 +123,11 @@ impl Reader<'_> {
     /// The number of token types that have a row of their own; 0 where the family has none.
     pub(super) fn token_types(&self) -> Result<usize> {
         let Some((key, default, why)) = self.family.head.token_types else { return Ok(0) };
-        match self.size(key)? {
+        match self.fields().unsigned(&self.key(key))? {
+            Some(0) if !self.is_gguf() => Ok(0),
             None if self.is_gguf() => self.present(key, None),
-            types => Ok(self.or_default(types, key.config, (default, why))),
+            None => Ok(self.or_default(None, key.config, (default, why))),
+            Some(types) => self.bounded(&self.key(key), types),
         }
     }
 }
@@ -181,17 +200,31 @@ fn of_gguf(metadata: &GgufMetadata, reader: &Reader<'_>) -> Result<Embeds> {
 
 /// Reads the files of sentence-transformers.
 fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
-    let Some(SentenceFiles { modules, pooling, config, transformer, .. }) = &files.sentence_transformers else {
+    let Some(SentenceFiles { modules, pooling, dense, config, transformer, .. }) = &files.sentence_transformers else {
         return Ok(Embeds::NotSaid);
     };
     let unsupported = |what: String, source: &str| Ok(Embeds::Unsupported { what, source: source.into() });
     let kinds: Vec<&str> = modules.iter().map(Module::kind).collect();
-    let normalize = match kinds.as_slice() {
-        ["Transformer"] => return Ok(Embeds::NotSaid),
-        ["Transformer", "Pooling"] => false,
-        ["Transformer", "Pooling", "Normalize"] => true,
-        kinds => return unsupported(format!("the modules {}", kinds.join(", ")), "modules.json"),
+    let (kinds, normalize) = match kinds.as_slice() {
+        [kinds @ .., "Normalize"] => (kinds, true),
+        kinds => (kinds, false),
     };
+    match kinds {
+        ["Transformer"] if !normalize => return Ok(Embeds::NotSaid),
+        ["Transformer", "Pooling", dense @ ..] if dense.iter().all(|kind| *kind == "Dense") => {}
+        _ => {
+            let kinds: Vec<&str> = modules.iter().map(Module::kind).collect();
+            return unsupported(format!("the modules {}", kinds.join(", ")), "modules.json");
+        }
+    }
+    for (folder, config) in dense {
+        if let Some(what) = dense::unsupported(config)? {
+            return unsupported(what, &format!("{folder}/config.json"));
+        }
+    }
+    if dense.len() + 2 + usize::from(normalize) != modules.len() {
+        return unsupported("a dense layer without config.json".into(), "modules.json");
+    }
     let Some((source, pooling)) = pooling else { return Ok(Embeds::NotSaid) };
     let mode = match pooling_mode(pooling)?.as_slice() {
         ["lasttoken"] => Pooling::Last,

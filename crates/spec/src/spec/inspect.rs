@@ -66,13 +66,13 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     if matches!(layers.kinds.with_window, Which::None) {
         ropes.truncate(1);
     }
-    let context = reader.context_with(&ropes, sizes.context);
+    let context = reader.context_with(&ropes, sizes.context)?;
     layers.bound_window(context);
     let mut factors = reader.factors(&whole, activation)?;
     factors.score_scale *= ropes.first().map_or(1.0, |rope| rope.score_factor as f32);
     let multipliers = factors.multipliers;
     // Models saved from transformers' `AutoModel` have no head.
-    let has_head = !family.head.encoder && !reader.is_base_model()?;
+    let has_head = !reader.encodes()? && !reader.is_base_model()?;
     let tied = has_head && reader.tied()?;
     let routing = reader.routing(&sizes, factors.experts)?;
     let with_experts = reader.layers_with_experts(sizes.layers)?;
@@ -87,6 +87,8 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let final_norm = tensors.norm_if_named(Role::FinalNorm, None)?;
     let (layers, passes) = tensors.passes(layers, final_norm.as_ref())?;
     let classifier = tensors.classifier(labels)?.map(Box::new);
+    let embeds = Embeds::read(&reader)?;
+    let dense = tensors.dense_layers(embeds.by().is_some())?;
     let input = tensors.input()?;
     let layer_embedding = tensors.layer_embedding()?;
     let shared = (&embedding, head.as_ref(), final_norm.as_ref());
@@ -99,11 +101,10 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     }
     let embedding = LinearWeights { bias: None, ..embedding };
     let weights =
-        ModelWeights { embedding, input, joined: None, layer_embedding, layers, final_norm, head, classifier };
+        ModelWeights { embedding, input, joined: None, layer_embedding, layers, final_norm, head, classifier, dense };
 
     let tokenizer = TokenizerSpec::from_header(header)?;
     let sampling = Sampling::read(&reader)?;
-    let embeds = Embeds::read(&reader)?;
     let text_limit = TextLimit::read(header, weights.classifier.is_some())?.filter(|limit| limit.tokens < context);
     let (architecture, model_type) = (reader.architecture.clone(), reader.model_type.clone());
     let mut spec = ModelSpec {
@@ -146,13 +147,13 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
 
 impl Reader<'_> {
     /// The context that `ropes` extend to, of a model whose key gives `stored`.
-    fn context_with(&self, ropes: &[Rope], stored: usize) -> usize {
-        let scaled = ropes.iter().filter_map(Rope::scaled_context).max();
+    fn context_with(&self, ropes: &[Rope], stored: usize) -> Result<usize> {
         // A step of an encoder has as many rows as its context.
-        let Some(scaled) = scaled.filter(|scaled| *scaled > stored && !self.family.head.encoder) else { return stored };
+        let scaled = if self.encodes()? { None } else { ropes.iter().filter_map(Rope::scaled_context).max() };
+        let Some(scaled) = scaled.filter(|scaled| *scaled > stored) else { return Ok(stored) };
         let key = self.key(self.family.files.keys.context);
         self.assume(format!("context {scaled}: YaRN stretches beyond the {stored} of {key}"));
-        scaled
+        Ok(scaled)
     }
 }
 

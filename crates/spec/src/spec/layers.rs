@@ -5,7 +5,7 @@ use super::kinds::{Kinds, Which};
 use super::reader::Reader;
 use super::single::SubLayer;
 use crate::error::Result;
-use crate::family::{Key, Role, StateLayers, Unrotated, Window, WindowPattern};
+use crate::family::{Encoder, Key, Role, StateLayers, Unrotated, Window, WindowPattern};
 use crate::header::Fields;
 use crate::header::config::wrong_type;
 use serde_json::Value;
@@ -91,7 +91,12 @@ impl Reader<'_> {
             None => self.state_layers(sizes)?,
         };
         // An encoder's window covers both sides together.
-        let window = window.map(|window| if family.head.encoder { window / 2 + 1 } else { window });
+        let encodes = self.encodes()?;
+        let window = window.map(|window| match family.head.encoder {
+            _ if !encodes => window,
+            Encoder::UnlessCausal => window.saturating_add(1),
+            _ => window / 2 + 1,
+        });
         let kinds = self.kinds(sizes, with_window)?;
         let window_rope = usize::from(family.rope.window.is_some());
         let only_mixers = self.only_states();

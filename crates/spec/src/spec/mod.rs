@@ -3,6 +3,7 @@
 mod classifier;
 mod columns;
 mod curve;
+mod dense;
 mod embedding;
 mod expert_matrices;
 mod experts;
@@ -35,9 +36,10 @@ mod weights;
 mod words;
 
 pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
-pub use classifier::{ClassifierDense, ClassifierWeights, ScoreActivation};
+pub use classifier::{ClassifierWeights, ScoreActivation};
 pub use columns::Columns;
 pub use curve::Curve;
+pub use dense::DenseLayer;
 pub use embedding::{EmbeddingSpec, Embeds, InputWeights, PositionWeights, TextLimit};
 pub use inspect::{Wanted, inspect, inspect_as};
 pub use latent::{LatentWeights, QueryWeights};
@@ -153,6 +155,8 @@ weights! {
         pub head: Option<W::Matrix> = optional matrix,
         /// Where the model scores labels of texts.
         pub classifier: Option<Box<ClassifierWeights<W>>> = optional boxed part,
+        /// The layers after the pooling, by which the vector of a text is made.
+        pub dense: Vec<DenseLayer<W>> = list part,
     }
 
     /// The weights and options of one decoder block. Layers of a model may differ.
@@ -371,6 +375,11 @@ impl ModelSpec {
     /// Whether tokens attend to later ones too: a text is one pass, and nothing is cached.
     pub fn is_encoder(&self) -> bool {
         self.attentions().any(|attention| !attention.causal)
+    }
+
+    /// Elements of the vector of a text.
+    pub fn vector_width(&self) -> usize {
+        self.weights.dense.last().map_or(self.hidden, |layer| layer.linear.weight.shape[0] as usize)
     }
 
     /// The output head, unless it is the embedding.

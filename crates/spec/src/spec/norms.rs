@@ -4,7 +4,7 @@ use super::reader::{Reader, missing};
 use super::{Norm, NormWeights};
 use crate::error::Result;
 use crate::family::{Key, NormKind};
-use crate::header::{Fields, TensorInfo};
+use crate::header::TensorInfo;
 
 impl Reader<'_> {
     /// The kind and the epsilon of every norm.

@@ -69,6 +69,7 @@ impl Tensors<'_> {
             final_norm: Some(norm),
             head: Some(own_head.unwrap_or_else(|| head.clone())),
             classifier: None,
+            dense: Vec::new(),
         };
         self.predicts = false;
         Ok(weights)

@@ -2,9 +2,22 @@
 
 use super::reader::{Reader, missing};
 use crate::error::Result;
-use crate::family::{Key, Refusal};
+use crate::family::{Encoder, Key, Refusal};
+
+/// The key that says whether tokens attend only to earlier ones.
+const CAUSAL: Key = Key { gguf: ".attention.causal", config: "is_causal" };
 
 impl Reader<'_> {
+    /// Whether the model is an encoder.
+    pub(super) fn encodes(&self) -> Result<bool> {
+        Ok(match self.family.head.encoder {
+            Encoder::No => false,
+            Encoder::Yes { .. } => true,
+            Encoder::UnlessCausal => self.fields().boolean(&self.key(CAUSAL))? == Some(false),
+            Encoder::Flag(flag) => self.is_gguf() || self.fields().boolean(flag)? == Some(true),
+        })
+    }
+
     /// Refuses GGUF files whose values of a head are longer or shorter than its keys.
     pub(super) fn refuse_other_values(&self, key: &'static str, head_dim: usize) -> Result<()> {
         let (key, length) = self.gguf_number(key)?;
@@ -29,10 +42,9 @@ impl Reader<'_> {
     /// Refuses values of keys that would change the block.
     pub(super) fn refuse_flags(&self) -> Result<()> {
         let fields = self.fields();
-        let causal = self.key(Key { gguf: ".attention.causal", config: "is_causal" });
-        match (fields.boolean(&causal)?, self.family.head.encoder) {
-            // llama.cpp treats an encoder in GGUF as a decoder unless this key is set.
-            (None, true) if self.is_gguf() => {
+        let causal = self.key(CAUSAL);
+        match (fields.boolean(&causal)?, self.encodes()?) {
+            (None, true) if self.is_gguf() && self.family.head.encoder == (Encoder::Yes { by_name: false }) => {
                 return Err(missing(fields, &causal, "whether tokens attend to later ones is not known"));
             }
             (Some(true), true) => return Err(self.feature("attention only to earlier positions", &causal, "false")),

@@ -5,6 +5,7 @@ use super::latent::LatentSizes;
 use super::mixer::StateSizes;
 use super::routed::ExpertSizes;
 use super::tensors::Tensors;
+use crate::block::DISTANCE_BUCKETS;
 use crate::error::{Error, IncompleteKind, Result};
 use crate::family::{BlockTable, GateWidth, HeadNorms, Key, Role};
 
@@ -82,6 +83,10 @@ impl Sizes {
         match role {
             Role::Embedding | Role::Head | Role::NextEmbedding | Role::NextHead => matrix(vocabulary(), width()),
             Role::Positions => matrix(positions(), width()),
+            Role::Distances => {
+                let buckets = (DISTANCE_BUCKETS, format!("{DISTANCE_BUCKETS} distances"));
+                matrix(buckets, (heads, format!("{heads} heads")))
+            }
             Role::TokenTypes => matrix((token_types, format!("{token_types} kinds of tokens")), width()),
             Role::Classifier => matrix((labels, format!("{labels} labels")), width()),
             Role::ClassifierDense | Role::ConvOut => matrix(width(), width()),

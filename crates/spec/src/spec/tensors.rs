@@ -209,7 +209,7 @@ impl<'a> Tensors<'a> {
             head_dim,
             q,
             gated: self.family.block.gated_attention,
-            causal: !self.family.head.encoder,
+            causal: !self.reader.encodes()?,
             kv,
             q_norm: self.head_norm(Role::QNorm, at)?,
             norms_each_head: self.family.block.head_norms == HeadNorms::OfEachHead,
@@ -451,7 +451,14 @@ impl<'a> Tensors<'a> {
         let fused = self.family.fused.iter().filter(move |fused| fused.roles.contains(&role));
         fused.filter_map(move |fused| {
             let name = if self.reader.is_gguf() { fused.gguf } else { fused.config };
-            (!name.is_empty()).then(|| (fused.roles, fill(&self.pattern(name, name), layer)))
+            // One of its parts may have the same name where the others are apart (older files of Jina BERT).
+            let module = fill(&self.pattern(name, name), layer);
+            let apart = |role: &Role| {
+                let own = self.weight_name(*role, layer);
+                own != format!("{module}.weight") && self.stores(&own)
+            };
+            let apart = self.reader.is_gguf() && fused.roles.iter().any(apart);
+            (!name.is_empty() && !apart).then_some((fused.roles, module))
         })
     }
 
@@ -567,14 +574,12 @@ fn front(header: &Header, family: &'static Family) -> Front {
     } else if any("model.language_model.") {
         // transformers 5; the head stands outside.
         ("model.", "model.language_model.")
-    } else if !model.is_empty() && !any(model) && any(&format!("model.{embedding}.")) {
-        // transformers 5 may write its own name of the model within one with a head.
-        (model, "model.")
-    } else if !model.is_empty() && !any(model) && any(&format!("{embedding}.")) {
-        // `AutoModel` of transformers leaves out the name of the model within one with a head.
-        (model, "")
     } else {
-        ("", "")
+        // `AutoModel` of transformers leaves out the name of the model within one with a head. transformers 5 may write its own
+        // name of it, and GTE's own code has another.
+        let fronts = ["", "model.", "new."].iter();
+        let mut stored = fronts.filter(|front| !any(model) && any(&format!("{front}{embedding}.")));
+        stored.next().filter(|_| !model.is_empty()).map_or(("", ""), |front| (model, *front))
     }
 }
 

@@ -26,6 +26,8 @@ pub struct SentenceFiles {
     pub modules: Vec<Module>,
     /// The `config.json` of the pooling module, with its name within the folder.
     pub pooling: Option<(String, JsonFile)>,
+    /// The `config.json` of each dense layer, with the name of its folder.
+    pub dense: Vec<(String, JsonFile)>,
     /// `config_sentence_transformers.json`.
     pub config: Option<JsonFile>,
     /// `sentence_bert_config.json`.
@@ -50,9 +52,19 @@ impl Module {
     }
 }
 
+/// The file of a dense layer's weights.
+pub(crate) const DENSE_WEIGHTS: &str = "model.safetensors";
+
 /// Whether `name` is the `config.json` of a module: `1_Pooling/config.json`.
 pub(crate) fn is_module_config(name: &str) -> bool {
-    name.strip_suffix("/config.json").is_some_and(|folder| is_folder(folder) && folder.ends_with("_Pooling"))
+    let of_module = |folder: &str| is_folder(folder) && ["_Pooling", "_Dense"].iter().any(|end| folder.ends_with(end));
+    name.strip_suffix("/config.json").is_some_and(of_module)
+}
+
+/// Whether `name` is the file of a dense layer's weights: `2_Dense/model.safetensors`.
+pub fn is_dense_weights(name: &str) -> bool {
+    let folder = name.strip_suffix(DENSE_WEIGHTS).and_then(|folder| folder.strip_suffix('/'));
+    folder.is_some_and(|folder| is_folder(folder) && folder.ends_with("_Dense"))
 }
 
 /// Whether `name` names a single folder, and leads nowhere else.
@@ -69,23 +81,25 @@ impl SentenceFiles {
         let Some(path) = present(folder, MODULES)? else { return Ok(None) };
         let bytes = content::read(&path, limits::JSON_BYTES)?;
         let modules = modules(&path, &bytes)?;
-        let pooling = match modules.iter().find(|module| module.kind() == "Pooling") {
+        let of_kind = |kind| modules.iter().filter(move |module| module.kind() == kind).map(|module| &module.folder);
+        let read = |name: &String| JsonFile::optional(&folder.join(name), "config.json");
+        let pooling = match of_kind("Pooling").next() {
             None => None,
-            Some(Module { folder: name, .. }) => {
-                JsonFile::optional(&folder.join(name), "config.json")?.map(|file| (format!("{name}/config.json"), file))
-            }
+            Some(name) => read(name)?.map(|file| (format!("{name}/config.json"), file)),
         };
+        let dense = of_kind("Dense").filter_map(|name| Some(read(name).transpose()?.map(|file| (name.clone(), file))));
+        let dense: Vec<_> = dense.collect::<Result<_>>()?;
         let config = JsonFile::optional(folder, CONFIG)?;
         let transformer = JsonFile::optional(folder, TRANSFORMER)?;
-        let files = pooling.iter().map(|(_, file)| file).chain(&config).chain(&transformer);
+        let files = pooling.iter().chain(&dense).map(|(_, file)| file).chain(&config).chain(&transformer);
         let bytes = bytes.len() as u64 + files.map(|file| file.bytes).sum::<u64>();
-        Ok(Some(SentenceFiles { modules, pooling, config, transformer, bytes }))
+        Ok(Some(SentenceFiles { modules, pooling, dense, config, transformer, bytes }))
     }
 
     /// The paths of all files that errors name.
     pub(super) fn paths(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        let pooling = self.pooling.iter_mut().map(|(_, file)| file);
-        pooling.chain(&mut self.config).chain(&mut self.transformer).map(|file| &mut file.path)
+        let modules = self.pooling.iter_mut().chain(&mut self.dense).map(|(_, file)| file);
+        modules.chain(&mut self.config).chain(&mut self.transformer).map(|file| &mut file.path)
     }
 }
 
@@ -129,7 +143,8 @@ mod tests {
         ] {
             assert!(matches!(read(damaged), Err(Error::Format { .. })), "{damaged}");
         }
-        assert!(is_module_config("1_Pooling/config.json"));
+        assert!(is_module_config("1_Pooling/config.json") && is_dense_weights("2_Dense/model.safetensors"));
+        assert!(!is_dense_weights("model.safetensors") && !is_dense_weights("../2_Dense/model.safetensors"));
         for name in ["config.json", "a/1_Pooling/config.json", "../config.json", "onnx/config.json"] {
             assert!(!is_module_config(name), "{name}");
         }

@@ -4,16 +4,17 @@ mod parse;
 
 pub use parse::SafetensorsFile;
 
-use super::config::ConfigFiles;
-use super::{Header, Metadata, TensorTable, refuse_adapter};
+use super::config::sentence_transformers::DENSE_WEIGHTS;
+use super::config::{ConfigFiles, present};
+use super::{Header, Metadata, TensorInfo, TensorTable, refuse_adapter};
 use crate::error::{Error, IncompleteKind, Result};
 use crate::source::folder::file_name;
 use crate::source::index::ShardIndex;
-use crate::source::{ModelSource, content};
+use crate::source::{ModelSource, SourceFile, content};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-pub(super) fn read(source: ModelSource) -> Result<Header> {
+pub(super) fn read(mut source: ModelSource) -> Result<Header> {
     let parsed = || {
         source.files.iter().enumerate().map(|(index, shard)| {
             let (file, len) = content::open(&shard.path)?;
@@ -34,7 +35,7 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
         bytes_read += bytes;
         shards.push(tensors);
     }
-    let tensors = match &source.index {
+    let mut tensors = match &source.index {
         Some(path) => {
             let index = ShardIndex::read(path)?;
             bytes_read += index.bytes;
@@ -43,6 +44,7 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
         None => unite(&source, shards)?,
     };
     refuse_adapter(&source, &tensors)?;
+    bytes_read += add_dense(&mut source, &config, &mut tensors)?;
     Ok(Header {
         source,
         tensors,
@@ -51,6 +53,24 @@ pub(super) fn read(source: ModelSource) -> Result<Header> {
         warnings,
         tokenizer: OnceLock::new(),
     })
+}
+
+/// Adds the tensors of the dense layers after the pooling, each named after its folder: `2_Dense/linear.weight`. Returns the bytes
+/// that were read.
+fn add_dense(source: &mut ModelSource, config: &ConfigFiles, tensors: &mut TensorTable) -> Result<u64> {
+    let mut bytes_read = 0;
+    for (folder, _) in config.sentence_transformers.iter().flat_map(|files| &files.dense) {
+        let Some(path) = present(&source.folder.join(folder), DENSE_WEIGHTS)? else { continue };
+        let (file, bytes) = content::open(&path)?;
+        let parsed = SafetensorsFile::parse(&path, source.files.len(), bytes, file)?;
+        source.files.push(SourceFile { path, bytes });
+        bytes_read += parsed.bytes_read;
+        tensors.extend(parsed.tensors.into_values().map(|tensor| {
+            let name = format!("{folder}/{}", tensor.name);
+            (name.clone(), TensorInfo { name, ..tensor })
+        }));
+    }
+    Ok(bytes_read)
 }
 
 /// The tensors of shards without an index; a tensor in two shards is a contradiction.

@@ -16,6 +16,9 @@ const FOREIGN: &[&str] = &["su", "mrope"];
 /// The supported scalings.
 const KNOWN: &str = "default, linear, dynamic, llama3, yarn, longrope or proportional";
 
+/// The scaling of GTE's own code (arXiv 2407.19669): the base by its factor, and every frequency less by a root of it.
+const NTK: &str = "ntk";
+
 const PROPORTIONAL: &str = "proportional";
 
 /// The section that transformers 4 wrote, and the section that transformers 5 writes.
@@ -53,9 +56,10 @@ impl Resolver<'_> {
     fn config_rope(&self, sections: Sections<'_>, head_dim: usize) -> Result<Rope> {
         let (theta, theta_source) = self.theta(sections)?;
         let dimensions = self.dimensions(sections, head_dim)?;
-        let theta = match sections[0].or(sections[1]).map_or(Ok(None), |section| self.alpha(section))? {
+        let section = sections[0].or(sections[1]);
+        let theta = match section.map_or(Ok(None), |section| self.alpha(section))? {
             Some(alpha) if dimensions > 2 => theta * alpha.powf(dimensions as f64 / (dimensions as f64 - 2.0)),
-            _ => theta,
+            _ => theta * section.map_or(Ok(None), |section| self.ntk(section))?.unwrap_or(1.0),
         };
         if self.reader.fields().boolean("rope_interleaved")? == Some(true) {
             return Err(self.reader.feature("interleaved rotation", "rope_interleaved", "false"));
@@ -174,6 +178,11 @@ impl Resolver<'_> {
             }
             Some("linear") => Ok((RopeScaling::Linear { factor: self.require(section, "factor")? }, 1.0)),
             Some("dynamic") => self.dynamic(section),
+            // The base is multiplied too.
+            Some(NTK) if self.table.ntk => {
+                let factor = self.ntk(section)?.unwrap_or(1.0).powf(2.0 / dimensions as f64);
+                Ok((RopeScaling::Linear { factor }, 1.0))
+            }
             Some("llama3") => self.llama3(section),
             Some("yarn") => self.yarn(Some(section), self.require(section, "factor")?),
             Some("longrope") => self.longrope(section, dimensions),
@@ -204,6 +213,17 @@ impl Resolver<'_> {
         let kind = self.known_kind(section.text("rope_type")?.or(section.text("type")?));
         let read = self.table.alpha && kind == Some("dynamic");
         if read { self.unless_zero(Some(section), Key::config("alpha")) } else { Ok(None) }
+    }
+
+    /// What the base is multiplied by at every length, in families whose own code has `ntk`.
+    fn ntk(&self, section: Section<'_>) -> Result<Option<f64>> {
+        if !self.table.ntk || section.text("rope_type")?.or(section.text("type")?) != Some(NTK) {
+            return Ok(None);
+        }
+        if section.has("mixed_b") {
+            return Err(self.reader.feature("ntk scaling by mixed factors", &section.dotted("mixed_b"), "null"));
+        }
+        self.require(section, "factor").map(Some)
     }
 
     fn llama3(&self, section: Section<'_>) -> Result<Scaled> {

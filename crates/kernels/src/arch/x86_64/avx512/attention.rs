@@ -87,7 +87,7 @@ fn weigh(
     let mut scores = [none; COLUMNS];
     for i in 0..COLUMNS {
         let mut score = _mm512_mul_ps(dots[i], _mm512_set1_ps(scoring.scale));
-        if scoring.cap.is_some() || query.slope.is_some() {
+        if scoring.cap.is_some() || query.slope.is_some() || query.bias.is_some() {
             let mut lanes = [0.0; LANES];
             store_floats(&mut lanes, score);
             scoring.finish::<true>(&mut lanes, i * LANES, query);
