@@ -38,8 +38,8 @@ SAME = 2e-2
 # Tensors and keys that llama.cpp takes where they are there, and no converter writes.
 UNWRITTEN = {"qwen2-dense": "output.bias", "qwen2vl-dense": "output.bias", "ernie4_5-moe-moe": "output.bias", "paddleocr-moe": "expert_",
              "hy_v3-moe": r"ffn_(gate|up|down)\.weight", "mpt-dense": ".*bias|position_embd.*|.*attn_[qk]_norm.*",
-             "lfm2-dense": r"\.bias|sliding_window", "qwen3next-moe": r"blk\.0\.attn_(qkv|gate)"} | dict.fromkeys(
-    ("deci-dense", "exaone-dense", "exaone-moe-moe", "exaone4-dense", "falcon-h1-dense", "granitehybrid-dense", "jamba-dense", "lfm2moe-moe", "llama-moe", "maincoder-dense",
+             "exaone4-dense": r"\.bias|sliding_window", "lfm2-dense": r"\.bias|sliding_window", "qwen3next-moe": r"blk\.0\.attn_(qkv|gate)"} | dict.fromkeys(
+    ("deci-dense", "exaone-dense", "exaone-moe-moe", "falcon-h1-dense", "granitehybrid-dense", "jamba-dense", "lfm2moe-moe", "llama-moe", "maincoder-dense",
      "minimax-m2-moe", "mistral3-dense", "mistral3-moe", "nanbeige-dense", "orion-dense", "phi3-dense", "plamo-dense", "refact-dense", "spark2_5-dense", "xverse-dense"),
     r"_(q|k|v|output|gate|up|down)\.bias")
 # What is computed as transformers does, unlike llama.cpp: the reason.
