@@ -285,7 +285,10 @@ fn diagnose_names_the_variant_of_every_fixture() {
         for (name, file) in &fixture.expected.files {
             let path = fixture.folder.join(name).display().to_string();
             let report = json(&example("diagnose", &["--json", &path]));
-            assert_eq!(report["verdict"], "compatible", "{path}: {}", report["reason"]);
+            // Muse Glimmer's folders have the tensors that see, which the text does not use.
+            let sees = fixture.name() == "muse-glimmer" && !name.ends_with(".gguf");
+            let verdict = if sees { "compatible_with_warnings" } else { "compatible" };
+            assert_eq!(report["verdict"], verdict, "{path}: {}", report["reason"]);
             assert_eq!(report["model"]["variant"], fixture.expected.variant.as_str(), "{path}");
             assert_eq!(report["model"]["family"], fixture.expected.family.as_str(), "{path}");
             assert_eq!(report["casts"], 0);

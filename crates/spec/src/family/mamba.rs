@@ -84,7 +84,7 @@ pub(super) const FAMILY: Family = Family {
     },
     rope: RopeTable { never: true, ..ROPE },
     head: HeadTable { tied: (true, "the default of transformers' MambaConfig"), ..HEAD },
-    variants: &[Variant { name: "Falcon Mamba", any: &[&[ModelType("falcon_mamba")]] }],
+    variants: &[Variant { name: "Falcon Mamba", any: &[&[PlainlyNormed]] }],
     name: "Mamba",
     ..LLAMA_LIKE
 };

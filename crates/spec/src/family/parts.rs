@@ -355,6 +355,8 @@ pub enum Evidence {
     Windowed,
     /// Experts by sigmoids.
     SigmoidScores,
+    /// Mamba whose steps, keys and queries are normalized without weights.
+    PlainlyNormed,
     ModelType(&'static str),
     /// Any rope scaling, including a stored tensor of frequency factors.
     RopeScaled,

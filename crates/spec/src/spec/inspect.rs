@@ -1,5 +1,6 @@
 //! Header -> ModelSpec: chooses the family, reads the sizes, resolves the tensors, names the variant.
 
+use super::Mixer;
 use super::kinds::Which;
 use super::reader::Reader;
 use super::rope;
@@ -236,6 +237,12 @@ fn variant(spec: &ModelSpec, family: &Family, header: &Header, model_type: Optio
             .layers
             .iter()
             .any(|layer| layer.experts().is_some_and(|experts| experts.routing.score == RouterScore::Sigmoid)),
+        Evidence::PlainlyNormed => {
+            spec.weights.layers.iter().flat_map(|layer| layer.mixers()).any(|mixer| match mixer {
+                Mixer::Mamba(mamba) => mamba.selection.as_ref().is_some_and(|selection| selection.norm_eps.is_some()),
+                _ => false,
+            })
+        }
         Evidence::ModelType(kind) => model_type == Some(kind),
         Evidence::RopeScaled => spec.rope().is_some_and(|rope| rope.scaling != RopeScaling::Default),
         Evidence::Tied => spec.tied_embeddings,
