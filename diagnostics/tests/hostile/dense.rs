@@ -1,14 +1,12 @@
 //! Options of families whose checkpoints are archives: dense ones, and those with a state in most layers.
 
 use crate::build::{ARRAY, BOOL, F32_VALUE, Tree, array};
-use crate::edit::{Files, Gguf};
+use crate::edit::Gguf;
 use crate::table::Table;
 use serde_json::{Value, json};
 
-const CONFIG: &str = "config.json";
-
 /// A checkpoint, a key of its `config.json`, a value that is refused, the code, and what the report says.
-fn configs() -> Vec<(&'static str, &'static str, Value, u8, &'static str)> {
+fn configs() -> Vec<crate::WrongValue> {
     vec![
         ("command-r", "logit_scale", json!(0), 10, "logit_scale"),
         ("command-r", "use_qk_norm", json!(true), 15, "k_norm"),
@@ -84,15 +82,7 @@ fn configs() -> Vec<(&'static str, &'static str, Value, u8, &'static str)> {
 }
 
 pub fn cases(table: &mut Table) {
-    let mut last = None;
-    for (name, key, value, code, says) in configs() {
-        let files = Files::fixture(&format!("{name}/bf16"));
-        if last.replace(name) != Some(name) {
-            table.accepts(name, &files.tree(), "");
-        }
-        let edited = files.json(CONFIG, |config| drop(config.insert(key.into(), value.clone())));
-        table.refuses(&format!("{name}: {key} is {value}"), &edited.tree(), "", code, &[says]);
-    }
+    crate::refuses_values(table, configs());
     let [cohere, apertus, stablelm] =
         ["command-r7b", "apertus", "stablelm-2"].map(|name| Gguf::fixture(&format!("{name}/q8_0.gguf")));
     let curve = |name: &str| apertus.set(name, ARRAY, array(F32_VALUE, 1, 1.0_f32.to_le_bytes()));

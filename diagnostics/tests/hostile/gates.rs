@@ -1,14 +1,12 @@
 //! Options of families with gates of attention's output, norms of other kinds, and sizes by layer.
 
 use crate::build::{ARRAY, BOOL, Tree, U32, array};
-use crate::edit::{Files, Gguf};
+use crate::edit::Gguf;
 use crate::table::Table;
 use serde_json::{Value, json};
 
-const CONFIG: &str = "config.json";
-
 /// A checkpoint, a key of its `config.json`, a value that is refused, the code, and what the report says.
-fn configs() -> Vec<(&'static str, &'static str, Value, u8, &'static str)> {
+fn configs() -> Vec<crate::WrongValue> {
     vec![
         ("olmo-1", "clip_qkv", json!(-1), 10, "clip_qkv"),
         ("olmo-1", "hidden_act", json!("gelu"), 11, "gelu"),
@@ -38,15 +36,7 @@ fn configs() -> Vec<(&'static str, &'static str, Value, u8, &'static str)> {
 }
 
 pub fn cases(table: &mut Table) {
-    let mut last = None;
-    for (name, key, value, code, says) in configs() {
-        let files = Files::fixture(&format!("{name}/bf16"));
-        if last.replace(name) != Some(name) {
-            table.accepts(name, &files.tree(), "");
-        }
-        let edited = files.json(CONFIG, |config| drop(config.insert(key.into(), value.clone())));
-        table.refuses(&format!("{name}: {key} is {value}"), &edited.tree(), "", code, &[says]);
-    }
+    crate::refuses_values(table, configs());
     let [olmo, granite, laguna] =
         ["olmo-1", "granite-swa", "laguna-xs"].map(|name| Gguf::fixture(&format!("{name}/q8_0.gguf")));
     let heads = |heads: [u32; 3]| heads.iter().flat_map(|heads| heads.to_le_bytes()).collect::<Vec<_>>();

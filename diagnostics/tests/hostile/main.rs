@@ -26,7 +26,10 @@ mod table;
 mod unknown;
 mod worst;
 
+use edit::Files;
+use serde_json::Value;
 use std::process::Command;
+use table::Table;
 
 /// Set in a test process whose address space is limited.
 const LIMITED: &str = "HOSTILE_LIMITED";
@@ -48,13 +51,29 @@ pub fn within_two_gibibytes(name: &str, body: impl FnOnce()) {
     assert!(output.status.success() && out.contains("1 passed"), "{}\n{out}{errors}", output.status);
 }
 
+/// A value of `config.json` that is refused: the checkpoint, the key, the value, the exit code and a part of the reason.
+type WrongValue = (&'static str, &'static str, Value, u8, &'static str);
+
+/// Each checkpoint is accepted as it is, and refused with each of the values.
+fn refuses_values(table: &mut Table, values: impl IntoIterator<Item = WrongValue>) {
+    let mut last = None;
+    for (name, key, value, code, says) in values {
+        let files = Files::fixture(&format!("{name}/bf16"));
+        if last.replace(name) != Some(name) {
+            table.accepts(name, &files.tree(), "");
+        }
+        let edited = files.json("config.json", |config| drop(config.insert(key.into(), value.clone())));
+        table.refuses(&format!("{name}: {key} is {value}"), &edited.tree(), "", code, &[says]);
+    }
+}
+
 /// Fewest inputs that the table must hold.
 const LEAST: usize = 700;
 
 #[test]
 fn refuses_every_malformed_or_incomplete_input_by_name() {
     within_two_gibibytes("refuses_every_malformed_or_incomplete_input_by_name", || {
-        let mut table = table::Table::default();
+        let mut table = Table::default();
         gguf::cases(&mut table);
         safetensors::cases(&mut table);
         folders::cases(&mut table);

@@ -1,14 +1,12 @@
 //! Families whose experts differ by their routing, their dense layers and what is shared, with one thing wrong.
 
 use crate::build::{F32, Tree};
-use crate::edit::{Files, Gguf};
+use crate::edit::Gguf;
 use crate::table::Table;
 use serde_json::{Value, json};
 
-const CONFIG: &str = "config.json";
-
 /// A checkpoint, a key of its `config.json`, a value that is refused, the code, and what the report says.
-fn configs() -> Vec<(&'static str, &'static str, Value, u8, &'static str)> {
+fn configs() -> Vec<crate::WrongValue> {
     vec![
         ("ernie-4.5-moe", "moe_num_experts", Value::Null, 10, "moe_num_experts"),
         ("ernie-4.5-moe", "moe_k", json!(5), 15, "moe_k"),
@@ -60,15 +58,7 @@ fn configs() -> Vec<(&'static str, &'static str, Value, u8, &'static str)> {
 }
 
 pub fn cases(table: &mut Table) {
-    let mut last = None;
-    for (name, key, value, code, says) in configs() {
-        let files = Files::fixture(&format!("{name}/bf16"));
-        if last.replace(name) != Some(name) {
-            table.accepts(name, &files.tree(), "");
-        }
-        let edited = files.json(CONFIG, |config| drop(config.insert(key.into(), value.clone())));
-        table.refuses(&format!("{name}: {key} is {value}"), &edited.tree(), "", code, &[says]);
-    }
+    crate::refuses_values(table, configs());
     let tree = |file: &Gguf| Tree::new().with("m.gguf", file.build());
     let [cohere, minimax, hy3, ernie] = ["north-mini-code", "minimax-m2", "hy3", "ernie-4.5-moe"]
         .map(|name| Gguf::fixture(&format!("{name}/q8_0.gguf")));
