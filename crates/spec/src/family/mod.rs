@@ -234,7 +234,7 @@ pub struct BlockTable {
     pub norm: NormKind,
     /// Whether the weight of the last norm is stored as it is, where those of others are offsets from one.
     pub plain_final_norm: bool,
-    /// The key of the epsilon of norms behind sub-layers, where it is another, and its default, with its source.
+    /// The key of the epsilon of norms after sub-layers, where it is another, and its default, with its source.
     pub output_norm_eps: Option<(Key, f64, &'static str)>,
     /// The activation and its name in `config.json`.
     pub activation: (Activation, &'static [&'static str]),

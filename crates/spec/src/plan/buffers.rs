@@ -187,7 +187,7 @@ fn widest_operand(spec: &ModelSpec) -> usize {
     mixed.chain([spec.hidden, widest_feed_forward(spec), layer_input(spec), joined]).max().unwrap_or(0)
 }
 
-/// Elements of the longest row that a mixer's products behind its inputs read.
+/// Elements of the longest row that a mixer's products after its inputs read.
 fn widest_input(mixer: &Mixer) -> usize {
     let Mixer::Mamba(mamba) = mixer else { return mixer.mixed() };
     mamba.selection.as_ref().map_or(0, |selection| selection.rank).max(mixer.mixed())

@@ -45,7 +45,7 @@ pub(super) struct Tensors<'a> {
 pub(super) struct Options {
     pub(super) norm: NormKind,
     pub(super) norm_eps: f64,
-    /// Of norms behind sub-layers, where it is another.
+    /// Of norms after sub-layers, where it is another.
     pub(super) output_norm_eps: Option<f64>,
     pub(super) factors: Factors,
     pub(super) layers: Layers,

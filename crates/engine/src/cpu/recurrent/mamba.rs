@@ -86,7 +86,7 @@ impl CpuDevice {
         })?)
     }
 
-    /// Makes keys, queries and steps of the convolved values, the first half of each row of `projected`, behind all rows.
+    /// Makes keys, queries and steps of the convolved values, the first half of each row of `projected`, after all rows.
     fn select<'p>(
         &self,
         mamba: &Weights,
