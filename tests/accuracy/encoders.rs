@@ -63,7 +63,7 @@ fn distance(found: &[f32], truth: &[f64]) -> f64 {
 /// Every folder and, where llama.cpp's converter makes one, its GGUF file.
 fn each(mut test: impl FnMut(&str, &Model, &Truth)) {
     let truth = truth();
-    assert_eq!(truth.len(), 17);
+    assert_eq!(truth.len(), 19);
     let mut files = 0;
     for (name, truth) in &truth {
         // Safetensors of this one are of no class of transformers.
@@ -152,14 +152,23 @@ fn scores_of_pairs_are_those_of_float64() {
             assert!(model.labels().is_empty(), "{name}");
         }
     });
-    assert_eq!(compared, 3 * 14);
+    assert_eq!(compared, 3 * 16);
 }
 
 #[test]
 fn documents_are_ranked_by_the_head_and_company_changes_no_bit() {
     let truth = truth();
-    for name in ["cross-encoder", "xlm-roberta", "roberta", "modernbert", "modernbert-cls", "eurobert", "gte", "mpnet"]
-    {
+    for name in [
+        "cross-encoder",
+        "xlm-roberta",
+        "roberta",
+        "modernbert",
+        "modernbert-cls",
+        "eurobert",
+        "gte",
+        "mpnet",
+        "deberta",
+    ] {
         let (model, pairs) = (folder(name), &truth[name].pairs);
         let query = &pairs[0].first;
         let documents: Vec<&str> = pairs.iter().map(|pair| pair.second.as_str()).collect();
@@ -343,7 +352,9 @@ fn refusal(path: &Path) -> String {
 fn company_and_threads_change_no_bit_of_a_vector() {
     let options = EmbedOptions::default().pooling(Pooling::Mean);
     let texts = ["the cat", "", "The cat sat on the mat, and the cats run.", "日本", "mat the sat the on the cat"];
-    for name in ["jina-bert", "mpnet", "embedding-gemma", "llama-embed", "nomic-bert-moe.gguf"] {
+    for name in
+        ["deberta", "deberta-labels", "jina-bert", "mpnet", "embedding-gemma", "llama-embed", "nomic-bert-moe.gguf"]
+    {
         let path = fixtures().join("embeddings").join(name);
         let of = |model: &Model, texts: &[&str]| {
             let made = model.embeddings(texts, &options).expect("vectors");
@@ -418,6 +429,49 @@ fn a_decoder_is_an_encoder_where_a_key_says_so() {
     let decoder = load(changed("llama-embed", &[model_type, class, ("config.json", &causal[1], &causal[0])]).path());
     assert!(!decoder.spec().is_encoder());
     assert_ne!(embed(&decoder), own);
+}
+
+/// Keys of DeBERTa 2 that ask for what is not computed, or for other tensors than are stored.
+#[test]
+fn wrong_keys_of_disentangled_attention_are_refused_by_name() {
+    let kinds = "\"pos_att_type\": [";
+    for (name, from, to, says) in [
+        ("deberta", kinds, "\"pos_att_type\": [\"p2p\",", "p2p"),
+        ("deberta", kinds, "\"pos_att_type\": 7, \"unused\": [", "pos_att_type"),
+        ("deberta", kinds, "\"pos_att_type\": [7,", "pos_att_type"),
+        ("deberta", "\"norm_rel_ebd\": \"layer_norm\"", "\"norm_rel_ebd\": \"rms\"", "norm_rel_ebd"),
+        ("deberta", "\"norm_rel_ebd\": \"layer_norm\"", "\"norm_rel_ebd\": \"none\"", "deberta.encoder.LayerNorm"),
+        ("deberta", "\"position_buckets\": 8", "\"position_buckets\": 1", "position_buckets"),
+        ("deberta", "\"position_buckets\": 8", "\"position_buckets\": 30", "position_buckets"),
+        ("deberta", "\"position_buckets\": 8", "\"position_buckets\": 9", "deberta.encoder.rel_embeddings.weight"),
+        ("deberta", "\"position_buckets\": 8", "\"position_buckets\": 1e30", "position_buckets"),
+        ("deberta", "\"max_relative_positions\": 16", "\"max_relative_positions\": 5", "position_buckets"),
+        ("deberta", "\"share_att_key\": true", "\"share_att_key\": false", "pos_key_proj.weight"),
+        ("deberta", "\"share_att_key\": true", "\"share_att_key\": 1", "share_att_key"),
+        ("deberta", "\"relative_attention\": true", "\"relative_attention\": false", "deberta.encoder.LayerNorm"),
+        (
+            "deberta",
+            "\"position_biased_input\": false",
+            "\"position_biased_input\": true",
+            "position_embeddings.weight",
+        ),
+        ("deberta", "{", "{\"conv_kernel_size\": 3,", "conv_kernel_size"),
+        ("deberta", "{", "{\"attention_head_size\": 4,", "query_proj.weight"),
+        ("deberta", "{", "{\"embedding_size\": 8,", "word_embeddings.weight"),
+        ("deberta", "{", "{\"embedding_size\": 0,", "embedding_size"),
+        ("deberta-labels", "\"embedding_size\": 12", "\"embedding_size\": 16", "word_embeddings.weight"),
+        ("deberta-labels", "\"max_relative_positions\": 6", "\"max_relative_positions\": 7", "rel_embeddings.weight"),
+        ("deberta-labels", "\"type_vocab_size\": 2", "\"type_vocab_size\": 0", "token_type_embeddings.weight"),
+    ] {
+        let error = refusal(changed(name, &[("config.json", from, to)]).path());
+        assert!(error.contains(says), "{name} {to}: {error}");
+    }
+    let pooler = ("config.json", "\"pooler_hidden_act\": \"gelu\"", "\"pooler_hidden_act\": \"silu\"");
+    let model = load(changed("deberta", &[pooler]).path());
+    let said = &model.report().model.as_ref().expect("a model").assumptions;
+    assert!(model.labels().is_empty() && said.iter().any(|said| said.contains("silu (pooler_hidden_act)")), "{said:?}");
+    let class = ("tokenizer_config.json", "DebertaV2Tokenizer", "T5Tokenizer");
+    assert!(refusal(changed("deberta-labels", &[class]).path()).contains("DebertaV2Tokenizer next to a spm.model"));
 }
 
 /// The files of GTE's own code: another name of the model in them, and its scaling of the rotation.

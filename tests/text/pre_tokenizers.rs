@@ -215,6 +215,29 @@ fn a_sentence_piece_model_alone_gives_the_ids_of_transformers() {
     assert_eq!((ours.bos(), ours.eos(), ours.adds_bos(), ours.vocab_len()), (Some(1), Some(2), true, 483));
 }
 
+/// The library's own pipeline is that of the folder with a tokenizer.json, which has the same pieces.
+#[test]
+fn the_sentence_piece_model_of_deberta_gives_the_ids_of_its_tokenizer_json() {
+    let mut failures = Vec::new();
+    let folder = |name: &str| fixtures().join("embeddings").join(name);
+    let mut original = json(&folder("deberta").join("tokenizer.json"));
+    let library = Library::from_bytes(original.to_string()).unwrap();
+    agree("tokenizer.json", &open(&folder("deberta")), &library, &mut failures);
+    agree("spm.model", &open(&folder("deberta-labels")), &library, &mut failures);
+    let mut config = json(&folder("deberta-labels").join("tokenizer_config.json"));
+    (config["do_lower_case"], config["split_by_punct"]) = (true.into(), true.into());
+    let model = std::fs::read(folder("deberta-labels").join("spm.model")).unwrap();
+    let files = [("spm.model", model), ("tokenizer_config.json", config.to_string().into_bytes())];
+    let lowers = model_with("embeddings/deberta-labels", &files);
+    let steps = original["normalizer"]["normalizers"].as_array_mut().unwrap();
+    steps.insert(0, serde_json::json!({"type": "Lowercase"}));
+    let steps = original["pre_tokenizer"]["pretokenizers"].as_array_mut().unwrap();
+    steps.insert(0, serde_json::json!({"type": "Punctuation", "behavior": "Isolated"}));
+    let library = Library::from_bytes(original.to_string()).unwrap();
+    agree("small letters and punctuation apart", &open(lowers.path()), &library, &mut failures);
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 #[test]
 fn tokenizer_json_wins_over_the_files_beside_it() {
     let folder = "models/tinyllama/bf16";

@@ -79,6 +79,18 @@ pub enum DenseActivation {
     Relu,
 }
 
+impl DenseActivation {
+    /// The activation that transformers calls `name`.
+    pub fn named(name: &str) -> Option<DenseActivation> {
+        match name {
+            "tanh" => Some(DenseActivation::Tanh),
+            "gelu" => Some(DenseActivation::Gelu),
+            "relu" => Some(DenseActivation::Relu),
+            _ => None,
+        }
+    }
+}
+
 /// Which token vectors become the vector of the text. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -121,6 +133,35 @@ pub fn distance_bucket(distance: isize) -> usize {
     let large = || (far.saturating_mul(far).ilog2() as usize + EXACT - 6).min(HALF - 1);
     let bucket = if far < EXACT { far } else { large() };
     bucket + if distance > 0 { HALF } else { 0 }
+}
+
+/// Relative positions as DeBERTa has them: rows of a matrix, near ones with a row each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelativePositions {
+    /// Rows to either side: those of later keys come first.
+    pub span: usize,
+    /// Where positions further than half of the span share rows by the logarithm of their distance: the position that has the
+    /// last row. Otherwise each has its own, and those past the span have the last one.
+    pub furthest: Option<usize>,
+}
+
+impl RelativePositions {
+    /// The row of a key `distance` positions before the query (transformers' `make_log_bucket_position`, in F32 as there).
+    pub fn row(self, distance: isize) -> usize {
+        let (far, half) = (distance.unsigned_abs(), self.span / 2);
+        let log = |far: usize| (f64::from(far as f32 / half as f32)).ln() as f32;
+        let bucket = match self.furthest {
+            Some(furthest) if far > half => {
+                let part = log(far) / log(furthest - 1) * (half - 1) as f32;
+                part.ceil() as usize + half
+            }
+            _ => far,
+        };
+        match distance < 0 {
+            true => self.span.saturating_sub(bucket),
+            false => self.span.saturating_add(bucket).min(2 * self.span - 1),
+        }
+    }
 }
 
 /// Which elements of a head are rotated as a pair.
@@ -176,7 +217,20 @@ pub enum KeySharing {
 
 #[cfg(test)]
 mod tests {
-    use super::distance_bucket;
+    use super::{RelativePositions, distance_bucket};
+
+    /// Those of transformers' `make_log_bucket_position(.., 256, 512)`, and of relative positions without buckets.
+    #[test]
+    fn relative_positions_have_rows_to_either_side() {
+        let buckets = RelativePositions { span: 256, furthest: Some(512) };
+        let distances = [0, 1, 127, 128, 129, 130, 200, 300, 400, 510, 511, 512, 5000];
+        let rows = distances.map(|distance| buckets.row(distance) - 256);
+        assert_eq!(rows, [0, 1, 127, 128, 129, 130, 169, 207, 233, 255, 255, 255, 255]);
+        let later = distances.map(|distance| 256 - buckets.row(-distance));
+        assert_eq!(later, [0, 1, 127, 128, 129, 130, 169, 207, 233, 255, 255, 256, 256]);
+        let plain = RelativePositions { span: 4, furthest: None };
+        assert_eq!([-9, -4, -1, 0, 3, 4, 9].map(|distance| plain.row(distance)), [0, 0, 3, 4, 7, 7, 7]);
+    }
 
     /// Those of transformers' `MPNetEncoder.relative_position_bucket` in float32.
     #[test]

@@ -2,6 +2,7 @@
 //! itself.
 
 use super::device::CpuPass;
+use super::disentangled::Relative;
 use super::encoder::Distances;
 use super::heads::Heads;
 use super::page::TILES;
@@ -34,6 +35,7 @@ pub(super) struct AttentionPass<'a> {
     pub(super) qkv: &'a [f32],
     pub(super) width: usize,
     pub(super) distances: &'a Distances,
+    pub(super) relative: Option<&'a Relative>,
 }
 
 impl AttentionPass<'_> {
@@ -138,7 +140,7 @@ impl CpuDevice {
         attention: &AttentionWeights<Self>,
         fill: impl FnOnce(&AttentionPass<'_>, &mut [f32]) -> memory::Result<()>,
     ) -> Result<()> {
-        let CpuPass { batch, projected: qkv, mixed, distances, .. } = pass;
+        let CpuPass { batch, projected: qkv, mixed, distances, relative, .. } = pass;
         let heads = self.layout.layers[layer].heads;
         mixed.resize(batch.rows * heads.width(), 0.0);
         let attend = AttentionPass {
@@ -150,6 +152,7 @@ impl CpuDevice {
             qkv,
             width: qkv.len() / batch.rows.max(1),
             distances,
+            relative: relative.as_ref(),
         };
         fill(&attend, mixed)?;
         if heads.gated {

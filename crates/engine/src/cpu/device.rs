@@ -1,5 +1,6 @@
 //! The processor's operations of a forward pass.
 
+use super::disentangled::Relative;
 use super::encoder::Distances;
 use super::experts::Routed;
 use super::operand::Operands;
@@ -39,6 +40,7 @@ pub struct CpuPass<'b> {
     pub(super) logits: Vec<f32>,
     /// What is added to scores of an encoder by the distance of positions.
     pub(super) distances: Distances,
+    pub(super) relative: Option<Relative>,
 }
 
 impl WeightTypes for CpuDevice {
@@ -90,7 +92,7 @@ impl Device for CpuDevice {
         let rows = batch.rows;
         let mut pass = CpuPass {
             batch,
-            hidden: memory::zeros(rows * self.buffers.hidden, "the residual stream")?,
+            hidden: memory::zeros(rows * self.buffers.hidden.max(self.buffers.embedding), "the residual stream")?,
             projected: memory::zeros(rows * self.buffers.projected, "queries, keys and values")?,
             mixed: memory::zeros(rows * self.buffers.mixed, "the output of attention")?,
             aside: memory::zeros(rows * self.buffers.aside, "the output of a second mixer")?,
@@ -100,6 +102,7 @@ impl Device for CpuDevice {
             routed: Routed::default(),
             logits: Vec::new(),
             distances: Distances::default(),
+            relative: None,
         };
         ops(&mut pass, false)?;
         Ok(pass.logits)
@@ -107,7 +110,8 @@ impl Device for CpuDevice {
 
     fn embed(&self, pass: &mut CpuPass<'_>, embedding: &Matrix, scale: f32) -> Result<()> {
         let ids = pass.batch.sequences.iter().flat_map(|sequence| sequence.tokens);
-        for (id, row) in ids.zip(pass.hidden.chunks_exact_mut(self.buffers.hidden)) {
+        pass.hidden.resize(pass.batch.rows * embedding.inputs, 0.0);
+        for (id, row) in ids.zip(pass.hidden.chunks_exact_mut(embedding.inputs)) {
             embedding.dequantize_row(*id as usize, row);
             row.iter_mut().for_each(|x| *x *= scale);
         }

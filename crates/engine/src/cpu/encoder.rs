@@ -3,6 +3,7 @@
 
 use super::attention::{AttentionPass, QUERIES};
 use super::device::CpuPass;
+use super::disentangled::Relative;
 use super::heads::Heads;
 use super::{CpuDevice, NormVectors, scratch};
 use crate::decoder::EncoderLayers;
@@ -15,7 +16,7 @@ use std::ops::Range;
 
 impl EncoderLayers<CpuDevice> for CpuDevice {
     fn add_input(&self, pass: &mut CpuPass<'_>, input: &InputWeights<Self>) -> Result<()> {
-        let width = self.buffers.hidden;
+        let width = pass.hidden.len() / pass.batch.rows.max(1);
         let positions = pass.batch.sequences.iter().flat_map(|sequence| {
             let second = sequence.second_text.unwrap_or(usize::MAX);
             let positions = (sequence.start..).take(sequence.rows.len());
@@ -34,9 +35,17 @@ impl EncoderLayers<CpuDevice> for CpuDevice {
             }
             Ok(())
         })?;
+        if let Some(projection) = &input.projection {
+            let operands = self.normed(None, &pass.hidden, &[projection])?;
+            pass.hidden.resize(pass.batch.rows * projection.outputs, 0.0);
+            self.multiply(&[projection], &operands, pass.batch.rows, &mut pass.hidden)?;
+        }
+        let longest = pass.batch.sequences.iter().map(|sequence| sequence.rows.len()).max().unwrap_or(0);
         if let Some(distances) = &input.distances {
-            let lengths = pass.batch.sequences.iter().map(|sequence| sequence.rows.len());
-            pass.distances = Distances::new(distances, lengths.max().unwrap_or(0))?;
+            pass.distances = Distances::new(distances, longest)?;
+        }
+        if let Some(relative) = &input.relative {
+            pass.relative = Some(Relative::new(self, relative, longest)?);
         }
         Ok(())
     }
@@ -46,6 +55,9 @@ impl EncoderLayers<CpuDevice> for CpuDevice {
     }
 
     fn attend_all(&self, pass: &mut CpuPass<'_>, layer: usize, attention: &AttentionWeights<Self>) -> Result<()> {
+        if let (Some(relative), Some(positions)) = (&mut pass.relative, &attention.positions) {
+            relative.project(self, positions)?;
+        }
         self.attend_by(pass, layer, attention, |attend, out| attend.fill_whole(out))
     }
 }
@@ -90,15 +102,19 @@ impl AttentionPass<'_> {
         let refusals = Refusals::default();
         self.device.pool.run_bands(out, width, &bands, &columns, &|_, part, out| {
             let (rows, head) = (&part.rows, part.columns.start / (group * dim));
-            refusals.note(scratch::with_scratch(2 * rows.len().next_multiple_of(TILE) * dim, |scratch| {
-                let tiles = self.tiles_of(head, rows, scratch);
+            let tiled = 2 * rows.len().next_multiple_of(TILE) * dim;
+            let more = self.relative.map_or(0, |relative| relative.elements(rows.len(), dim));
+            refusals.note(scratch::with_scratch_parts([tiled], more, |[tiled], more| {
+                let tiles = self.tiles_of(head, rows, tiled);
+                let terms = self.position_terms(head, rows, more)?;
                 let mut queries: Vec<Query<'_>> = memory::reserved(rows.len() * group, QUERIES)?;
                 for (row, out) in rows.clone().zip(out.rows()) {
                     let of_row = &self.qkv[row * self.width + head * group * dim..][..group * dim];
                     let heads = of_row.chunks_exact(dim).zip(out.chunks_exact_mut(dim));
                     let of_head = |(index, (q, out))| {
                         let (head, position) = (head * group + index, row - rows.start);
-                        Query::new(q, out).sloped(self.slope(head, position)).biased(self.distances.of(head, position))
+                        let bias = self.distances.of(head, position).or(terms.chunks_exact(rows.len()).nth(position));
+                        Query::new(q, out).sloped(self.slope(head, position)).biased(bias)
                     };
                     queries.extend(heads.enumerate().map(of_head));
                 }

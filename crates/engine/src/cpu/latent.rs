@@ -84,8 +84,18 @@ impl LatentLayers<CpuDevice> for CpuDevice {
         let (values, latents) = mixed.split_at_mut(rows * heads * value_dim);
         let (of_layer, sequences) = (self.layout.layers[layer].heads, &batch.sequences);
         let qkv = projected;
-        AttentionPass { device: self, heads: of_layer, layer, weights: attention, sequences, qkv, width, distances }
-            .fill(latents)?;
+        AttentionPass {
+            device: self,
+            heads: of_layer,
+            layer,
+            weights: attention,
+            sequences,
+            qkv,
+            width,
+            distances,
+            relative: None,
+        }
+        .fill(latents)?;
         let latents = |row: usize, head: usize| &latents[(row * heads + head) * rank..][..rank];
         self.multiply_heads(&latent.values, values, [heads, value_dim], latents, |_, _, _| {})?;
         mixed.truncate(rows * heads * value_dim);

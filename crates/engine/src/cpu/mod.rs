@@ -8,6 +8,7 @@ mod attention;
 mod columns;
 #[allow(missing_debug_implementations)] // what a pass works in
 mod device;
+mod disentangled;
 mod embedding;
 mod encoder;
 mod experts;

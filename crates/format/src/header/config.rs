@@ -60,6 +60,8 @@ pub enum VocabularyFiles {
     Merges { vocab: PathBuf, merges: Option<PathBuf> },
     /// A SentencePiece model in `tokenizer.model`.
     SentencePiece(PathBuf),
+    /// The SentencePiece model of DeBERTa 2 and 3 in `spm.model`.
+    Deberta(PathBuf),
     /// A WordPiece vocabulary in `vocab.txt`, one token a line.
     WordPiece(PathBuf),
     /// A tiktoken vocabulary in `qwen.tiktoken`.
@@ -97,6 +99,7 @@ impl ConfigFiles {
         let vocabulary = self.vocabulary.iter_mut().flat_map(|files| match files {
             VocabularyFiles::Merges { vocab, merges } => [Some(vocab), merges.as_mut()],
             VocabularyFiles::SentencePiece(file)
+            | VocabularyFiles::Deberta(file)
             | VocabularyFiles::WordPiece(file)
             | VocabularyFiles::Tiktoken(file) => [Some(file), None],
         });
@@ -154,8 +157,9 @@ impl VocabularyFiles {
             return Ok(Some(VocabularyFiles::Merges { vocab, merges: present(folder, "merges.txt")? }));
         }
         type Form = fn(PathBuf) -> VocabularyFiles;
-        let forms: [(&str, Form); 3] = [
+        let forms: [(&str, Form); 4] = [
             ("tokenizer.model", VocabularyFiles::SentencePiece),
+            ("spm.model", VocabularyFiles::Deberta),
             ("vocab.txt", VocabularyFiles::WordPiece),
             ("qwen.tiktoken", VocabularyFiles::Tiktoken),
         ];

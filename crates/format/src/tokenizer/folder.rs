@@ -1,5 +1,6 @@
-//! Folders without a `tokenizer.json`: `vocab.json` and `merges.txt`, or `tokenizer.model`.
+//! Folders without a `tokenizer.json`: `vocab.json` and `merges.txt`, `tokenizer.model`, `spm.model` or `vocab.txt`.
 
+mod deberta;
 pub(super) mod word_piece;
 
 use super::added::{AddedToken, added_tokens, flag};
@@ -39,6 +40,7 @@ pub(super) fn read(files: &ConfigFiles, vocabulary: &VocabularyFiles) -> Result<
             byte_level(files, vocab, merges)
         }
         VocabularyFiles::SentencePiece(path) => sentence_piece(files, path),
+        VocabularyFiles::Deberta(path) => deberta::read(files, path),
         VocabularyFiles::WordPiece(path) => word_piece::read(files, path),
         VocabularyFiles::Tiktoken(path) => Err(tiktoken(path)),
     }

@@ -30,7 +30,7 @@ pub(super) fn spec(files: &ConfigFiles, read: &OnceLock<TokenizerFiles>) -> Resu
     }
 
     spec.describe(tokenizer);
-    if tokenizer.kind == TokenizerKind::WordPiece {
+    if matches!(tokenizer.kind, TokenizerKind::WordPiece | TokenizerKind::Unigram) {
         return word_piece::finish(spec, files, tokenizer);
     }
     special_tokens(&mut spec, files, tokenizer, &roles)?;

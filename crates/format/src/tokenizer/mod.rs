@@ -86,7 +86,7 @@ pub enum TokenizerKind {
     ByteLevelBpe,
     /// GGUF keys of model `gemma4`: BPE by merges of characters, with byte tokens for characters that are not in the vocabulary.
     CharacterBpe,
-    /// GGUF keys of model `t5`: the most likely pieces of a SentencePiece vocabulary.
+    /// GGUF keys of model `t5`, or a `spm.model`: the most likely pieces of a SentencePiece vocabulary.
     Unigram,
     /// GGUF keys of model `bert`, or a `vocab.txt`: the longest pieces of words.
     WordPiece,

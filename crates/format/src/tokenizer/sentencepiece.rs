@@ -6,13 +6,16 @@ use crate::source::content;
 use std::collections::HashSet;
 use std::path::Path;
 
-/// A BPE model by scores with byte fallback, without a normalizer: the only kind that is supported here.
+/// A model of one of the two kinds that are supported here: BPE by scores with byte fallback, without a normalizer; or unigram
+/// without bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SentencePieceModel {
     /// The pieces by id.
     pub pieces: Vec<Piece>,
     /// Whether a space is added before a text (`normalizer_spec.add_dummy_prefix`).
     pub space_prefix: bool,
+    /// The normalizer's compiled character map; empty without one, and of BPE.
+    pub charsmap: Vec<u8>,
 }
 
 /// One entry of the vocabulary.
@@ -51,25 +54,20 @@ impl SentencePieceModel {
         SentencePieceModel::parse(path, &super::content::read(path, limits::SENTENCE_PIECE_BYTES)?)
     }
 
+    /// Like [`read`](Self::read), of a unigram model.
+    ///
+    /// # Errors
+    /// The errors of [`read`](Self::read).
+    pub fn read_unigram(path: &Path) -> Result<SentencePieceModel> {
+        Raw::of(path, &super::content::read(path, limits::SENTENCE_PIECE_BYTES)?)?.checked(path, true)
+    }
+
     /// Reads `bytes` as the content of the file `path`.
     ///
     /// # Errors
     /// The errors of [`read`](Self::read) without `Io`.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<SentencePieceModel> {
-        if is_tiktoken(bytes) {
-            return Err(tiktoken(path));
-        }
-        if bytes.is_empty() {
-            return Err(Error::format(path, FormatErrorKind::EmptyFile));
-        }
-        let raw = Raw::read(bytes).map_err(|Damage { at, what }| {
-            content::unsupported(path, bytes).unwrap_or_else(|| Error::Format {
-                file: path.into(),
-                offset: Some(at as u64),
-                kind: FormatErrorKind::SentencePiece { what },
-            })
-        })?;
-        raw.checked(path)
+        Raw::of(path, bytes)?.checked(path, false)
     }
 }
 
@@ -104,8 +102,8 @@ struct Raw<'b> {
     space_prefix: bool,
     collapses_spaces: bool,
     escapes_spaces: bool,
-    /// Bytes of the compiled character maps of the normalizer and the denormalizer.
-    character_maps: [usize; 2],
+    /// The compiled character maps of the normalizer and the denormalizer.
+    character_maps: [&'b [u8]; 2],
 }
 
 struct RawPiece<'b> {
@@ -122,6 +120,23 @@ struct Damage {
 }
 
 impl<'b> Raw<'b> {
+    /// The content of the file `path`.
+    fn of(path: &Path, bytes: &'b [u8]) -> Result<Self> {
+        if is_tiktoken(bytes) {
+            return Err(tiktoken(path));
+        }
+        if bytes.is_empty() {
+            return Err(Error::format(path, FormatErrorKind::EmptyFile));
+        }
+        Raw::read(bytes).map_err(|Damage { at, what }| {
+            content::unsupported(path, bytes).unwrap_or_else(|| Error::Format {
+                file: path.into(),
+                offset: Some(at as u64),
+                kind: FormatErrorKind::SentencePiece { what },
+            })
+        })
+    }
+
     fn read(bytes: &'b [u8]) -> Result<Self, Damage> {
         let mut raw = Raw {
             pieces: Vec::new(),
@@ -131,7 +146,7 @@ impl<'b> Raw<'b> {
             space_prefix: true,
             collapses_spaces: true,
             escapes_spaces: true,
-            character_maps: [0; 2],
+            character_maps: [b""; 2],
         };
         for field in (Message { rest: bytes, at: 0 }) {
             let field = field?;
@@ -152,11 +167,11 @@ impl<'b> Raw<'b> {
                 (2, 3) => self.model_type = field.varint()?,
                 (2, 24) => self.space_suffix = field.varint()? != 0,
                 (2, 35) => self.byte_fallback = field.varint()? != 0,
-                (3, 2) => self.character_maps[0] = field.bytes()?.len(),
+                (3, 2) => self.character_maps[0] = field.bytes()?,
                 (3, 3) => self.space_prefix = field.varint()? != 0,
                 (3, 4) => self.collapses_spaces = field.varint()? != 0,
                 (3, 5) => self.escapes_spaces = field.varint()? != 0,
-                (5, 2) => self.character_maps[1] = field.bytes()?.len(),
+                (5, 2) => self.character_maps[1] = field.bytes()?,
                 _ => {}
             }
         }
@@ -164,41 +179,46 @@ impl<'b> Raw<'b> {
     }
 
     /// Refuses what is not supported here, by name.
-    fn checked(self, path: &Path) -> Result<SentencePieceModel> {
+    fn checked(self, path: &Path, unigram: bool) -> Result<SentencePieceModel> {
         let refuse = |key: &str, found: String, expected: &str| Err(Error::key_value(path, key, found, expected));
         if self.pieces.is_empty() {
             return refuse("pieces", "empty".into(), "at least one piece");
         }
         match self.model_type {
-            2 => {}
+            1 if unigram => {}
+            2 if !unigram => {}
             other => {
                 let name = ["unigram", "BPE", "word", "char"].get((other as usize).wrapping_sub(1));
                 let found = name.map_or_else(|| other.to_string(), |name| format!("{other} ({name})"));
-                return refuse("trainer_spec.model_type", found, "2 (BPE); tokenizer.json can hold a unigram model");
+                let expected = match unigram {
+                    true => "1 (unigram); save tokenizer.json with transformers for another",
+                    false => "2 (BPE); tokenizer.json can hold a unigram model",
+                };
+                return refuse("trainer_spec.model_type", found, expected);
             }
         }
         for (key, map) in ["normalizer_spec", "denormalizer_spec"].into_iter().zip(self.character_maps) {
-            if map > 0 {
-                let found = format!("a compiled character map of {map} bytes");
+            if !map.is_empty() && !(unigram && key == "normalizer_spec") {
+                let found = format!("a compiled character map of {} bytes", map.len());
                 return refuse(&format!("{key}.precompiled_charsmap"), found, "none: text is taken as it is");
             }
         }
         for (key, found, expected) in [
-            ("trainer_spec.byte_fallback", self.byte_fallback, true),
+            ("trainer_spec.byte_fallback", self.byte_fallback, !unigram),
             ("trainer_spec.treat_whitespace_as_suffix", self.space_suffix, false),
-            ("normalizer_spec.remove_extra_whitespaces", self.collapses_spaces, false),
+            ("normalizer_spec.remove_extra_whitespaces", self.collapses_spaces, unigram),
             ("normalizer_spec.escape_whitespaces", self.escapes_spaces, true),
         ] {
             if found != expected {
                 return refuse(key, found.to_string(), &expected.to_string());
             }
         }
-        let space_prefix = self.space_prefix;
-        Ok(SentencePieceModel { pieces: checked_pieces(path, self.pieces)?, space_prefix })
+        let (space_prefix, charsmap) = (self.space_prefix, self.character_maps[0].to_vec());
+        Ok(SentencePieceModel { pieces: checked_pieces(path, self.pieces, unigram)?, space_prefix, charsmap })
     }
 }
 
-fn checked_pieces(path: &Path, raw: Vec<RawPiece>) -> Result<Vec<Piece>> {
+fn checked_pieces(path: &Path, raw: Vec<RawPiece>, unigram: bool) -> Result<Vec<Piece>> {
     let mut seen = HashSet::with_capacity(raw.len());
     let mut pieces = Vec::with_capacity(raw.len());
     for (id, RawPiece { text, score, kind }) in raw.into_iter().enumerate() {
@@ -221,13 +241,16 @@ fn checked_pieces(path: &Path, raw: Vec<RawPiece>) -> Result<Vec<Piece>> {
             2 => PieceKind::Unknown,
             3 => PieceKind::Control,
             4 => PieceKind::UserDefined,
-            6 => PieceKind::Byte,
-            other => return refuse(format!("{text:?} of type {other}"), "type 1, 2, 3, 4 or 6"),
+            6 if !unigram => PieceKind::Byte,
+            other => {
+                let expected = if unigram { "type 1, 2, 3 or 4" } else { "type 1, 2, 3, 4 or 6" };
+                return refuse(format!("{text:?} of type {other}"), expected);
+            }
         };
         pieces.push(Piece { text: text.into(), score, kind });
     }
     let count = |kind| pieces.iter().filter(|piece: &&Piece| piece.kind == kind).count();
-    if count(PieceKind::Byte) != 256 {
+    if !unigram && count(PieceKind::Byte) != 256 {
         let found = format!("{} of type 6 (byte)", count(PieceKind::Byte));
         return Err(Error::key_value(path, "pieces", found, "256, one for each byte"));
     }

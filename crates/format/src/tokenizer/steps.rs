@@ -9,7 +9,9 @@ use serde::Deserialize;
 #[serde(tag = "type")]
 #[allow(clippy::upper_case_acronyms, reason = "the names are the file's")]
 pub enum Normalizer {
-    Sequence { normalizers: Vec<Normalizer> },
+    Sequence {
+        normalizers: Vec<Normalizer>,
+    },
     NFC,
     NFD,
     NFKC,
@@ -17,11 +19,31 @@ pub enum Normalizer {
     Lowercase,
     StripAccents,
     ByteLevel,
-    Precompiled { precompiled_charsmap: String },
-    Prepend { prepend: String },
-    Strip { strip_left: bool, strip_right: bool },
-    Replace { pattern: Pattern, content: String },
-    BertNormalizer { clean_text: bool, handle_chinese_chars: bool, strip_accents: Option<bool>, lowercase: bool },
+    Precompiled {
+        precompiled_charsmap: String,
+    },
+    /// The same of a SentencePiece model, as it is there.
+    #[serde(skip)]
+    Charsmap {
+        table: Vec<u8>,
+    },
+    Prepend {
+        prepend: String,
+    },
+    Strip {
+        strip_left: bool,
+        strip_right: bool,
+    },
+    Replace {
+        pattern: Pattern,
+        content: String,
+    },
+    BertNormalizer {
+        clean_text: bool,
+        handle_chinese_chars: bool,
+        strip_accents: Option<bool>,
+        lowercase: bool,
+    },
 }
 
 /// What a step looks for.

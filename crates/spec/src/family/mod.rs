@@ -98,6 +98,7 @@ families! {
     eurobert,
     llama_embed,
     distilbert,
+    deberta2,
     jina_bert,
     jina3,
     gte,
@@ -285,6 +286,8 @@ pub struct BlockTable {
     pub states: Option<StateTable>,
     /// The epsilon of the norms within latent attention, where the family has that.
     pub latent_eps: Option<f64>,
+    /// Whether scores have terms by relative positions, as DeBERTa's keys of `config.json` say.
+    pub disentangled: bool,
 }
 
 /// How queries and keys are rotated.
@@ -357,6 +360,12 @@ pub struct HeadTable {
     pub embedding_by_root_of_width: bool,
     /// The flag of `config.json` under which they are, false if absent; `None` where they always are, as in GGUF.
     pub embedding_root_flag: Option<&'static str>,
+    /// The key of `config.json` for the elements of an embedding's row, where a projection makes the width of them; absent
+    /// there is none.
+    pub embedding_width: Option<&'static str>,
+    /// The flag of `config.json` under which positions are rows of a matrix, true if absent; `None` where a table that names
+    /// it always has it.
+    pub positions_flag: Option<&'static str>,
     /// Rows of position embeddings before that of the first token, which the context's key does not count.
     pub first_position: usize,
     /// The key of the padding token in `config.json`, with its default and its source, or no key: rows of positions begin after
@@ -485,6 +494,7 @@ pub const LLAMA_LIKE: Family = Family {
         gguf_score_scale: &[],
         states: None,
         latent_eps: None,
+        disentangled: false,
     },
     experts: None,
     rope: RopeTable {
@@ -518,6 +528,8 @@ pub const LLAMA_LIKE: Family = Family {
         encoder: Encoder::No,
         embedding_by_root_of_width: false,
         embedding_root_flag: None,
+        embedding_width: None,
+        positions_flag: None,
         first_position: 0,
         padding: None,
         token_types: None,

@@ -12,6 +12,14 @@ pub enum Role {
     /// Token type embeddings, `[token_types, hidden]`; the first row is added to the embedding's rows.
     TokenTypes,
     EmbeddingNorm,
+    /// The projection of the sum of these to the width, `[hidden, embedding_width]`.
+    EmbeddingProjection,
+    /// Embeddings of relative positions, `[2 * span, hidden]`, and the norm of their rows.
+    RelativePositions,
+    RelativePositionNorm,
+    /// Keys and queries of relative positions, where they are not those of tokens.
+    PositionKey,
+    PositionQuery,
     /// What is added to scores by the distance of two positions, `[buckets, heads]`.
     Distances,
     FinalNorm,

@@ -61,6 +61,8 @@ pub fn gpu_weight_bytes(spec: &ModelSpec, weights_file: u64) -> u64 {
 pub struct CpuBuffers {
     /// The residual stream.
     pub hidden: usize,
+    /// A row of the embedding, which is there before a projection makes the residual stream of it.
+    pub embedding: usize,
     /// The products of a token mixer's input: queries, keys and values.
     pub projected: usize,
     /// The input of a token mixer's output projection, which is the attention's output. It also holds the gated input
@@ -88,6 +90,12 @@ pub struct CpuBuffers {
     pub logits: usize,
     /// What is added to scores by distance, where anything is: for each head the distances to either side.
     pub distances: usize,
+    /// Rows of embeddings of relative positions, of which each row of a step needs two at most; 0 where there are none.
+    pub relative_rows: usize,
+    /// Such a row, its operand, and its keys and queries in a layer.
+    pub relative: usize,
+    /// Elements of a head of a text whose tokens attend to all of it, and query heads for each head of keys; 0 of a decoder.
+    pub whole_head: [usize; 2],
     /// What each thread takes for attention to latents: the values of a tile, and a head's part of the projection of keys.
     pub latents: usize,
 }
@@ -100,8 +108,11 @@ impl CpuBuffers {
         let input = layer_input(spec);
         let beside = feed_forwards(spec).any(|layer| layer.beside.is_some());
         let summed = if beside { spec.hidden } else { 0 };
+        let relative = spec.weights.input.as_ref().and_then(|input| input.relative.as_ref());
+        let projected = mixers().map(Mixer::mixed).max().unwrap_or(0);
         CpuBuffers {
             hidden: spec.hidden,
+            embedding: spec.weights.embedding.weight.shape[1] as usize,
             projected: mixers().map(Mixer::projected).max().unwrap_or(0),
             mixed: mixers()
                 .map(|mixer| mixer.mixed().saturating_add(mixer.latents()))
@@ -119,6 +130,10 @@ impl CpuBuffers {
             joined: if spec.weights.joined.is_some() { spec.hidden.saturating_mul(4) } else { 0 },
             logits: spec.vocab,
             distances: if by_distance(spec) { spec.heads.saturating_mul(2) } else { 0 },
+            relative_rows: relative.map_or(0, |relative| 2 * relative.positions.span),
+            // A place is as long as two floats.
+            relative: relative.map_or(0, |_| 2 * (spec.hidden + projected + 1)),
+            whole_head: if spec.is_encoder() { [spec.head_dim, spec.heads / spec.kv_heads.max(1)] } else { [0, 0] },
             latents: spec.attentions().map(latent_elements).max().unwrap_or(0),
         }
     }
@@ -126,14 +141,34 @@ impl CpuBuffers {
     /// Bytes of all buffers for `rows` tokens, and the logits of one token. Logits are counted twice: as computed, and
     /// as a sampler reads them. A step of several sequences stays within them by [`room`](Self::room).
     pub fn bytes(&self, rows: usize) -> u64 {
+        let relative = product(&[self.relative, self.relative_rows.min(rows.saturating_mul(2))]);
         let elements = self.row().saturating_mul(rows as u64).saturating_add(product(&[self.logits, 2]));
-        elements.saturating_mul(size_of::<f32>() as u64)
+        elements.saturating_add(relative).saturating_mul(size_of::<f32>() as u64)
     }
 
     /// The most bytes that `threads` take for themselves while `rows` tokens are computed.
     pub fn of_threads(&self, threads: usize, rows: usize) -> u64 {
-        let latents = product(&[self.latents, size_of::<f32>()]);
-        thread_bytes(self.operand, rows).saturating_add(latents).saturating_mul(threads as u64)
+        let elements = sum(&[self.latents as u64, self.whole_text(rows)]);
+        let bytes = elements.saturating_mul(size_of::<f32>() as u64);
+        thread_bytes(self.operand, rows).saturating_add(bytes).saturating_mul(threads as u64)
+    }
+
+    /// Elements that a thread takes for the attention of a head to all of a text of `rows` tokens: its keys and values, its queries
+    /// and, where there are relative positions, what scores have by them, and the keys and queries that this is made of.
+    fn whole_text(&self, rows: usize) -> u64 {
+        // A query with its sums, and its row.
+        const QUERY: usize = 40;
+        const TILE: usize = 64;
+        let [dim, queries] = self.whole_head;
+        let positions = self.relative_rows.min(rows.saturating_mul(2));
+        let terms = if positions > 0 { rows } else { 0 };
+        let stored = positions.saturating_add(terms).saturating_add(positions.max(terms));
+        sum(&[
+            product(&[2, dim, rows.saturating_add(TILE)]),
+            product(&[QUERY, queries, rows]),
+            product(&[terms, terms.saturating_add(positions.saturating_mul(2))]),
+            product(&[stored, dim]),
+        ])
     }
 
     /// The part of [`bytes`](Self::bytes) of `rows` that a step may fill.
@@ -143,8 +178,9 @@ impl CpuBuffers {
     }
 
     fn row(&self) -> u64 {
-        let CpuBuffers { hidden, projected, mixed, aside, activated, output, operand, .. } = *self;
+        let CpuBuffers { hidden, embedding, projected, mixed, aside, activated, output, operand, .. } = *self;
         let CpuBuffers { up_gate, experts, layer_inputs, joined, distances, logits: _, latents: _, .. } = *self;
+        let hidden = hidden.max(embedding);
         let all = [
             hidden,
             projected,
@@ -184,7 +220,8 @@ fn widest_operand(spec: &ModelSpec) -> usize {
     let mixed =
         spec.weights.layers.iter().flat_map(LayerWeights::mixers).map(widest_input).chain(ups.map(|up| up.rank));
     let joined = if spec.weights.joined.is_some() { spec.hidden.saturating_mul(2) } else { 0 };
-    mixed.chain([spec.hidden, widest_feed_forward(spec), layer_input(spec), joined]).max().unwrap_or(0)
+    let embedding = spec.weights.embedding.weight.shape[1] as usize;
+    mixed.chain([spec.hidden, embedding, widest_feed_forward(spec), layer_input(spec), joined]).max().unwrap_or(0)
 }
 
 /// Elements of the longest row that a mixer's products after its inputs read.

@@ -114,13 +114,7 @@ const MOST_LABELS: u64 = 1 << 20;
 
 impl Tensors<'_> {
     /// Why the classification head is not supported; `None` where it is.
-    fn without_scores(&self, table: &ClassifierTable) -> Result<Option<String>> {
-        let known = if table.dense == Some(DenseActivation::Tanh) { "tanh" } else { "gelu" };
-        if let Some(key) = table.activation_key.filter(|_| !self.reader.is_gguf())
-            && let Some(name) = self.reader.fields().text(key)?.filter(|name| *name != known)
-        {
-            return Ok(Some(format!("activation {name} ({key})")));
-        }
+    fn without_scores(&self) -> Result<Option<String>> {
         // llama.cpp's converter leaves BERT's pooler out, and left the norm of ModernBERT's head out: without these the
         // scores differ.
         let needed = [("cls.weight", true), ("cls.norm.weight", self.names(Role::ClassifierNorm))];
@@ -137,15 +131,20 @@ impl Tensors<'_> {
         };
         let dense = match table.dense {
             None => None,
-            Some(activation) => {
-                if let Some(why) = self.without_scores(&table)? {
+            Some(default) => {
+                let key = table.activation_key.filter(|_| !self.reader.is_gguf());
+                let named = key.map_or(Ok(None), |key| self.reader.fields().text(key))?;
+                let activation = named.map_or(Some(default), DenseActivation::named);
+                let unknown = format!("activation {} ({})", named.unwrap_or_default(), key.unwrap_or_default());
+                let why = if activation.is_none() { Some(unknown) } else { self.without_scores()? };
+                if let Some(why) = why {
                     self.reader.assume(format!("no scores of labels: {why}"));
                     self.used.extend(["cls.output.weight", "cls.output.bias"].map(str::to_owned));
                     return Ok(None);
                 }
                 Some(DenseLayer {
                     linear: self.matrix(Role::ClassifierDense, None)?,
-                    activation: Some(activation),
+                    activation,
                     norm: self.norm_if_named(Role::ClassifierNorm, None)?,
                 })
             }

@@ -4,9 +4,9 @@ use super::dense;
 use super::reader::Reader;
 use super::tensors::Tensors;
 use super::weights::{mapped, weights};
-use super::{LinearWeights, MapWeights, Pooling, Stored, WeightTypes};
+use super::{LinearWeights, MapWeights, Pooling, RelativeWeights, Stored, WeightTypes};
 use crate::error::{Error, Result};
-use crate::family::Role;
+use crate::family::{Key, Role};
 use crate::header::config::sentence_transformers::{Module, SentenceFiles};
 use crate::header::config::{ConfigFiles, JsonFile};
 use crate::header::gguf::GgufMetadata;
@@ -21,10 +21,14 @@ weights! {
         pub positions: Option<PositionWeights<W>> = optional part,
         /// A row for each token type, `[kinds, hidden]`: the first for all tokens but those of the second text of a pair.
         pub token_types: Option<W::Matrix> = optional matrix,
+        /// The projection of the sum, `[hidden, embedding_width]`, where rows of the embedding are not as wide as the model.
+        pub projection: Option<W::Matrix> = optional matrix,
         /// The norm of the sum, `[hidden]`.
         pub norm: Option<W::Norm> = optional norm,
         /// What is added to scores of attention by the distance of two positions, `[buckets, heads]`.
         pub distances: Option<W::Numbers> = optional numbers,
+        /// Relative positions, of which scores have terms.
+        pub relative: Option<RelativeWeights<W>> = optional part,
     }
 
     /// Position embeddings: positions that are rows of a matrix.
@@ -84,15 +88,19 @@ impl Tensors<'_> {
         }
         let stores_types = !self.reader.is_gguf() || self.stores(&self.weight_name(Role::TokenTypes, None));
         let has_types = self.names(Role::TokenTypes) && stores_types && self.sizes.token_types > 0;
-        let positions = self.names(Role::Positions).then(|| self.matrix(Role::Positions, None)).transpose()?;
+        let has_positions = self.names(Role::Positions) && self.reader.has_positions()?;
+        let positions = has_positions.then(|| self.matrix(Role::Positions, None)).transpose()?;
+        let projects = self.sizes.embedding != self.sizes.hidden;
         let token_types = has_types.then(|| self.row_or_matrix(Role::TokenTypes, None)).transpose()?;
         let rows = |linear: LinearWeights| LinearWeights::new(linear.weight);
         let first = self.sizes.first_position;
         Ok(Some(Box::new(InputWeights {
             positions: positions.map(|positions| PositionWeights { rows: rows(positions), first }),
             token_types: token_types.map(rows),
+            projection: projects.then(|| self.matrix(Role::EmbeddingProjection, None)).transpose()?,
             norm: self.norm_if_named(Role::EmbeddingNorm, None)?,
             distances: self.names(Role::Distances).then(|| self.distances()).transpose()?,
+            relative: self.relative_positions()?,
         })))
     }
 }
@@ -118,6 +126,18 @@ impl Reader<'_> {
         };
         let wrong = || self.value(key, "a larger number", "the id of a token".into());
         Ok(1 + usize::try_from(padding).ok().filter(|id| *id < i32::MAX as usize).ok_or_else(wrong)?)
+    }
+
+    /// Elements of a row of the embedding of a model as wide as `hidden`.
+    pub(super) fn embedding_width(&self, hidden: usize) -> Result<usize> {
+        let Some(key) = self.family.head.embedding_width.filter(|_| !self.is_gguf()) else { return Ok(hidden) };
+        Ok(self.size(Key::config(key))?.unwrap_or(hidden))
+    }
+
+    /// Whether positions are rows of a matrix.
+    fn has_positions(&self) -> Result<bool> {
+        let Some(flag) = self.family.head.positions_flag.filter(|_| !self.is_gguf()) else { return Ok(true) };
+        Ok(self.or_absent(self.flag(flag)?, true, "positions added to embeddings", flag, &self.class_default()))
     }
 
     /// The number of token types that have a row of their own; 0 where the family has none.

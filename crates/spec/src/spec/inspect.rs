@@ -49,6 +49,8 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let matrices = recognised.scheme.as_ref().map_or(Ok(None), |scheme| scheme.with_matrices(header))?;
     let labels = reader.labels()?;
     let sizes = Sizes { labels: labels.len(), ..reader.sizes()? };
+    let disentangled = reader.disentangled(sizes.context)?;
+    let sizes = Sizes { relative_rows: disentangled.map_or(0, |of| of.rows()), ..sizes };
     reader.refuse_experts()?;
     reader.refuse_flags()?;
     reader.note_absent_flags()?;
@@ -71,6 +73,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     layers.bound_window(context);
     let mut factors = reader.factors(&whole, activation)?;
     factors.score_scale *= ropes.first().map_or(1.0, |rope| rope.score_factor as f32);
+    factors.score_scale *= disentangled.map_or(1.0, |of| of.score_factor());
     let multipliers = factors.multipliers;
     // Models saved from transformers' `AutoModel` have no head.
     let has_head = !reader.encodes()? && !reader.is_base_model()?;
@@ -78,7 +81,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let routing = reader.routing(&sizes, factors.experts)?;
     let with_experts = reader.layers_with_experts(sizes.layers)?;
     let ((norm, norm_eps), output_norm_eps) = (reader.norms()?, reader.output_norm_eps()?);
-    let options = Options { norm, norm_eps, output_norm_eps, factors, layers };
+    let options = Options { norm, norm_eps, output_norm_eps, factors, layers, disentangled };
 
     let mut tensors = Tensors::new(&reader, matrices.as_ref().unwrap_or(&header.tensors), sizes, options, &recognised);
     let embedding = tensors.matrix(Role::Embedding, None)?;

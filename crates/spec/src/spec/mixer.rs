@@ -1,7 +1,7 @@
 //! Token mixers: the first sub-layer of a block.
 
 use super::weights::{mapped, weights};
-use super::{LatentWeights, LinearWeights, MapWeights, Stored, WeightTypes};
+use super::{LatentWeights, LinearWeights, MapWeights, PositionScores, Stored, WeightTypes};
 use crate::block::KeySharing;
 
 weights! {
@@ -54,6 +54,8 @@ weights! {
         /// ALiBi (arXiv 2108.12409): the exponent, of base 1/2, of the smallest slope where the heads are a power of two. A
         /// head's slope times the distance of two positions is taken from their score.
         pub alibi: Option<f32>,
+        /// Terms of scores by relative positions (arXiv 2006.03654).
+        pub positions: Option<Box<PositionScores<W>>> = optional boxed part,
         /// The limit of the magnitude of the elements of queries, keys and values as they are projected.
         pub qkv_limit: Option<f32>,
         /// Attention sinks, `[heads]`: scores of a position that each query head also attends to and whose value is zero.

@@ -321,6 +321,7 @@ impl<'a> Reader<'a> {
         };
         Ok(Sizes {
             hidden,
+            embedding: self.embedding_width(hidden)?,
             heads,
             kv_heads,
             head_dim,
@@ -336,6 +337,7 @@ impl<'a> Reader<'a> {
             layer_embedding: self.layer_embedding_width(layers)?,
             token_types: self.token_types()?,
             first_position: first_position + family.head.first_position,
+            relative_rows: 0,
             labels: 0,
         })
     }

@@ -12,6 +12,8 @@ use crate::family::{BlockTable, GateWidth, HeadNorms, Key, Role};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) hidden: usize,
+    /// Elements of a row of the embedding.
+    pub(super) embedding: usize,
     pub(super) feed_forward: usize,
     pub(super) layers: usize,
     /// The number of layers, and in GGUF also the blocks that predict further tokens.
@@ -30,6 +32,8 @@ pub(super) struct Sizes {
     pub(super) token_types: usize,
     /// The row of a text's first token, where positions are rows of a matrix.
     pub(super) first_position: usize,
+    /// Rows of embeddings of relative positions; 0 where there are none.
+    pub(super) relative_rows: usize,
     /// Labels of a classification head; 0 without a head.
     pub(super) labels: usize,
     pub(super) experts: Option<ExpertSizes>,
@@ -41,7 +45,7 @@ impl Sizes {
     /// Rows and columns of the tensor of `role` in this `block`, 1 column for a vector, and the sizes they consist of in words.
     pub(super) fn shape(&self, role: Role, block: &BlockTable) -> (u64, u64, String) {
         let &Sizes { hidden, feed_forward, heads, kv_heads, head_dim, vocab, layers, layer_embedding, .. } = self;
-        let &Sizes { context, token_types, first_position, labels, .. } = self;
+        let &Sizes { context, token_types, first_position, labels, embedding, relative_rows, .. } = self;
         let ExpertSizes { count: experts, feed_forward: expert, shared_feed_forward: shared, .. } =
             self.experts.unwrap_or_default();
         let states = self.states.unwrap_or_default();
@@ -53,6 +57,10 @@ impl Sizes {
         };
         let vector = |(rows, of_rows): (usize, String)| (rows as u64, 1, of_rows);
         let width = || (hidden, format!("width {hidden}"));
+        let of_embedding = || match embedding == hidden {
+            true => width(),
+            false => (embedding, format!("{embedding} elements of an embedding")),
+        };
         let vocabulary = || (vocab, format!("vocabulary {vocab}"));
         let positions = || match first_position {
             0 => (context, format!("{context} positions")),
@@ -81,13 +89,17 @@ impl Sizes {
         let of_keys = || (key_heads * key_dim, format!("{key_heads} heads of keys of {key_dim} elements"));
         let values = || (states.values(), format!("{value_heads} heads of values of {value_dim} elements"));
         match role {
-            Role::Embedding | Role::Head | Role::NextEmbedding | Role::NextHead => matrix(vocabulary(), width()),
-            Role::Positions => matrix(positions(), width()),
+            Role::Embedding => matrix(vocabulary(), of_embedding()),
+            Role::Head | Role::NextEmbedding | Role::NextHead => matrix(vocabulary(), width()),
+            Role::Positions => matrix(positions(), of_embedding()),
+            Role::EmbeddingProjection => matrix(width(), of_embedding()),
+            Role::RelativePositions => matrix((relative_rows, format!("{relative_rows} relative positions")), width()),
+            Role::PositionKey | Role::PositionQuery => matrix(queries(), width()),
             Role::Distances => {
                 let buckets = (DISTANCE_BUCKETS, format!("{DISTANCE_BUCKETS} distances"));
                 matrix(buckets, (heads, format!("{heads} heads")))
             }
-            Role::TokenTypes => matrix((token_types, format!("{token_types} kinds of tokens")), width()),
+            Role::TokenTypes => matrix((token_types, format!("{token_types} kinds of tokens")), of_embedding()),
             Role::Classifier => matrix((labels, format!("{labels} labels")), width()),
             Role::ClassifierDense | Role::ConvOut => matrix(width(), width()),
             Role::Qkv => {

@@ -1,5 +1,6 @@
 //! Roles -> stored tensors: every weight found by name and checked by shape and dtype.
 
+use super::disentangled::Disentangled;
 use super::factors::Factors;
 use super::layers::Layers;
 use super::mixer::StateSizes;
@@ -49,6 +50,7 @@ pub(super) struct Options {
     pub(super) output_norm_eps: Option<f64>,
     pub(super) factors: Factors,
     pub(super) layers: Layers,
+    pub(super) disentangled: Option<Disentangled>,
 }
 
 /// The rows of a matrix or a bias, in a tensor of their own or in a fused one.
@@ -219,6 +221,7 @@ impl<'a> Tensors<'a> {
             score_cap: self.options.factors.score_cap,
             alibi: self.options.factors.alibi,
             qkv_limit: self.options.factors.qkv_limit,
+            positions: self.position_scores(layer)?,
             sinks: if self.names(Role::Sinks) { Some(self.sinks(layer)?) } else { None },
             window: self.options.layers.window(layer),
             gates: self.family.block.attention_gate.map_or(0, |_| self.shape(Role::AttentionGate, at).0 as usize),

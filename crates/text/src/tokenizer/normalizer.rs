@@ -185,6 +185,7 @@ fn add(step: &steps::Normalizer, steps: &mut Vec<Step>) -> Result<(), String> {
             let table = table.map_err(|error| format!("its precompiled_charsmap is no base64: {error}"))?;
             one("the normalizer's Precompiled", Action::Charsmap(Charsmap::read(&table)?))
         }
+        Json::Charsmap { table } => one("the normalizer's character map", Action::Charsmap(Charsmap::read(table)?)),
         Json::Prepend { prepend } if prepend.is_empty() => return Err("its normalizer's Prepend is empty".into()),
         Json::Prepend { prepend } => {
             let step = one("the normalizer's Prepend", Action::Prepend(prepend.clone()));

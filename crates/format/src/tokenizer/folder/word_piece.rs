@@ -76,7 +76,7 @@ pub(super) fn read(files: &ConfigFiles, path: &Path) -> Result<TokenizerFiles> {
 }
 
 /// The text of the special token that `key` names.
-fn special(files: &ConfigFiles, key: &str) -> Result<String> {
+pub(super) fn special(files: &ConfigFiles, key: &str) -> Result<String> {
     let said = files.tokenizer_config.as_ref().map(|config| token_text(config, key)).transpose()?.flatten();
     let default = || SPECIAL.iter().find(|(known, _)| *known == key).map(|(_, text)| (*text).to_owned());
     Ok(said.or_else(default).unwrap_or_default())
@@ -90,7 +90,7 @@ fn id(files: &ConfigFiles, tokenizer: &TokenizerFiles, key: &str) -> Result<u32>
     tokenizer.id_of(&text).ok_or_else(wrong)
 }
 
-/// Adds the special tokens of BertTokenizer to `spec`.
+/// Adds the special tokens of BertTokenizer, and of DeBERTa's, to `spec`.
 pub(crate) fn finish(
     mut spec: TokenizerSpec,
     files: &ConfigFiles,

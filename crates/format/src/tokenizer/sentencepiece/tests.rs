@@ -62,6 +62,32 @@ fn reads_fields_in_any_order_and_passes_over_unknown_ones() {
     assert_eq!(read.pieces[257], Piece { text: "▁a".into(), score: -1.5, kind: PieceKind::UserDefined });
 }
 
+/// A unigram model has a character map and no bytes.
+#[test]
+fn a_unigram_model_is_another_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("spm.model");
+    let read = |trainer: &[u8], normalizer: &[u8], more: &[u8]| {
+        let [trainer, normalizer] = [(2, trainer), (3, normalizer)].map(|(section, content)| field(section, content));
+        let whole = [piece_of(b"[UNK]", 0.0, 2), piece_of(b"a", -1.0, 1), more.to_vec(), trainer, normalizer].concat();
+        std::fs::write(&path, whole).unwrap();
+        SentencePieceModel::read_unigram(&path)
+    };
+    let charsmap = field(2, b"compiled");
+    let model = read(&number(3, 1), &charsmap, b"").unwrap();
+    assert_eq!((model.pieces.len(), model.space_prefix, &*model.charsmap), (2, true, &b"compiled"[..]));
+    for (name, model, key) in [
+        ("BPE", read(&number(3, 2), b"", b""), "trainer_spec.model_type"),
+        ("bytes", read(&number(35, 1), b"", b""), "trainer_spec.byte_fallback"),
+        ("spaces as they are", read(b"", &number(4, 0), b""), "normalizer_spec.remove_extra_whitespaces"),
+        ("a map for decoding", read(b"", b"", &field(5, &charsmap)), "denormalizer_spec.precompiled_charsmap"),
+        ("a byte", read(b"", b"", &piece_of(b"<0x00>", 0.0, 6)), "pieces[2]"),
+    ] {
+        let refused = model.unwrap_err().to_string();
+        assert!(refused.contains(key), "{name}: {refused}");
+    }
+}
+
 #[test]
 fn refuses_by_name_what_is_not_run() {
     let charsmap = field(2, b"compiled");
