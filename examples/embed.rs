@@ -91,10 +91,6 @@ fn print_alike(texts: &[String], vectors: &[&[f32]]) -> Result<(), Error> {
 }
 
 fn pooling(text: &str) -> Result<Pooling, &'static str> {
-    match text {
-        "last" => Ok(Pooling::Last),
-        "mean" => Ok(Pooling::Mean),
-        "cls" => Ok(Pooling::Cls),
-        _ => Err("expected last, mean or cls"),
-    }
+    let name = if text == "last" { "lasttoken" } else { text };
+    Pooling::named(name).ok_or("expected last, mean, cls, max, weightedmean or mean_sqrt_len_tokens")
 }

@@ -74,7 +74,7 @@ impl Model {
     ) -> Result<Text> {
         let ids = self.tokenizer().encode_text(text, own, limit, cut)?;
         let ids = ids.map_err(|tokens| EmbedError::TooLong { index, tokens, limit, why })?;
-        if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(Text { ids, second_text: None }) }
+        if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(Text { ids, second_text: None, skipped: 0 }) }
     }
 
     /// The pair at `index`, of untrusted texts.
@@ -87,7 +87,7 @@ impl Model {
         let types = self.spec().weights.input.as_ref().and_then(|input| input.token_types.as_ref());
         // A model that does not distinguish token types has one row for all.
         let second_text = second_text.filter(|_| types.is_some_and(|types| types.weight.shape[0] > 1));
-        if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(Text { ids, second_text }) }
+        if ids.is_empty() { Err(Error::EmptyPrompt) } else { Ok(Text { ids, second_text, skipped: 0 }) }
     }
 
     /// The scores of the labels of each of `texts`, in their order.
@@ -97,7 +97,7 @@ impl Model {
     pub(crate) fn label_scores(&self, texts: Vec<Text>) -> Result<Vec<Vec<f32>>> {
         let pooling = self.classifier()?.pooling;
         let mut all = vec![Vec::new(); texts.len()];
-        self.compute_texts(texts, pooling, &CancellationToken::new(), |index, pooled| {
+        self.compute_texts(texts, &[pooling], &CancellationToken::new(), |index, pooled| {
             let pooled = pooled.iter().map(|x| *x as f32).collect();
             let scores = self.compute().classify(pooled)?.ok_or(EmbedError::NoClassifier)?;
             if scores.iter().any(|score| !score.is_finite()) {

@@ -66,23 +66,27 @@ impl Model {
     /// `Embed` where nothing says the pooling, a text is too long, or there is no such prompt; `Option` for dimensions out of
     /// range; `EmptyPrompt` for a text without a token; `Encode`; `CacheBudget` and `OutOfMemory`; `Cancelled`.
     pub fn embeddings(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<Embeddings> {
-        let width = self.spec().vector_width();
         let said = self.spec().embeds.by();
         let pooling = self.pooling(options)?;
+        let width = self.vector_width(pooling)?;
         let dimensions = options.dimensions.unwrap_or(width);
         let expected = "between 1 and the width of the model's vectors";
         in_ranges([("dimensions", Some(dimensions as f64), 1.0..=width as f64, expected)])?;
         let prompt = prompt(said, options)?;
         let limit = self.text_limit();
         let cancel = options.cancel.clone().unwrap_or_default();
+        let skipped = if said.is_some_and(|said| !said.include_prompt) { self.prompt_tokens(prompt)? } else { 0 };
         let (mut encoded, mut tokens) = (memory::reserved(texts.len(), "the texts")?, 0);
         for (index, text) in texts.iter().enumerate() {
             cancel.check()?;
             let text = [prompt, text.as_ref()].concat();
             let trusted = 0..if options.trust_special_tokens { text.len() } else { prompt.len() };
             let own = if trusted.is_empty() { &[] } else { std::slice::from_ref(&trusted) };
-            let text = self.text(index, &text, own, limit, options.truncate)?;
+            let text = Text { skipped, ..self.text(index, &text, own, limit, options.truncate)? };
             tokens += text.ids.len();
+            if text.ids.len() <= skipped {
+                return Err(EmbedError::OnlyPrompt { index }.into());
+            }
             encoded.push(text);
         }
         let normalize = options.normalize.unwrap_or(said.is_some_and(|said| said.normalize));
@@ -108,11 +112,32 @@ impl Model {
         Ok(Embeddings { numbers, dimensions, tokens })
     }
 
+    /// Elements of a vector by `pooling`.
+    fn vector_width(&self, pooling: &[Pooling]) -> Result<usize> {
+        let (layers, pooled) = (&self.spec().weights.dense, pooling.len() * self.spec().hidden);
+        let Some(first) = layers.first() else { return Ok(pooled) };
+        if first.linear.weight.shape[1] as usize != pooled {
+            let (file, what) = ("modules.json".into(), "a dense layer over the vectors of other poolings".into());
+            return Err(EmbedError::Unsupported { file, what }.into());
+        }
+        Ok(self.spec().vector_width())
+    }
+
+    /// The tokens of a text that are those of `prompt`, as sentence-transformers counts them: all that it has by itself, without a
+    /// special token at the end.
+    fn prompt_tokens(&self, prompt: &str) -> Result<usize> {
+        if prompt.is_empty() {
+            return Ok(0);
+        }
+        let ids = self.tokenizer().encode(prompt, true)?;
+        Ok(ids.len() - usize::from(ids.last().is_some_and(|last| self.tokenizer().is_special(*last))))
+    }
+
     /// How the vectors of the tokens become the vector of the text.
-    fn pooling(&self, options: &EmbedOptions) -> Result<Pooling> {
-        match (options.pooling, &self.spec().embeds) {
-            (Some(given), _) => Ok(given),
-            (None, Embeds::By(said)) => Ok(said.pooling),
+    fn pooling<'m>(&'m self, options: &'m EmbedOptions) -> Result<&'m [Pooling]> {
+        match (&options.pooling, &self.spec().embeds) {
+            (Some(given), _) => Ok(std::slice::from_ref(given)),
+            (None, Embeds::By(said)) => Ok(&said.pooling),
             (None, Embeds::Unsupported { what, source }) => {
                 Err(EmbedError::Unsupported { file: source.clone(), what: what.clone() }.into())
             }
@@ -145,13 +170,9 @@ fn prompt<'p>(said: Option<&'p EmbeddingSpec>, options: &'p EmbedOptions) -> Res
         prompt.ok_or_else(|| EmbedError::Prompt { name: name.clone(), known: known() })
     };
     let default = said.and_then(|said| said.default_prompt.as_ref());
-    let prompt = match (&options.prompt, &options.prompt_name, default) {
+    Ok(match (&options.prompt, &options.prompt_name, default) {
         (Some(prompt), ..) => prompt,
         (None, Some(name), _) | (None, None, Some(name)) => named(name)?,
         (None, None, None) => "",
-    };
-    if !prompt.is_empty() && said.is_some_and(|said| !said.include_prompt) {
-        return Err(EmbedError::PromptLeftOut.into());
-    }
-    Ok(prompt)
+    })
 }

@@ -454,15 +454,9 @@ fn options_of_attention_and_of_matrices_that_gpus_lack_are_refused_by_name() {
         ("matrices that are stored by inputs", &|spec| attention(spec, &|of| of.q.transposed = true)),
         ("a norm for each part of a parallel block", &|spec| spec.weights.layers[3].parallel = true),
         ("a norm or positions at its input", &|spec| {
-            let (norm, none) = (spec.weights.final_norm.clone(), None);
-            let input = InputWeights {
-                norm,
-                positions: None,
-                token_types: None,
-                projection: None,
-                distances: none,
-                relative: None,
-            };
+            let (positions, token_types, projection, distances, relative) = Default::default();
+            let norm = spec.weights.final_norm.clone();
+            let input = InputWeights { positions, token_types, projection, norm, distances, relative };
             spec.weights.input = Some(Box::new(input));
         }),
     ];

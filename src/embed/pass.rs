@@ -5,7 +5,6 @@ use crate::error::{EmbedError, Error, Result};
 use crate::model::Model;
 use crate::scheduler::queue::Caller;
 use crate::scheduler::{self, Run, RunOutput};
-use model_factory_diagnostics::plan::step_rows;
 use model_factory_diagnostics::spec::Pooling;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -15,17 +14,19 @@ pub(crate) struct Text {
     pub(crate) ids: Vec<u32>,
     /// The place from which ids are of the second kind.
     pub(crate) second_text: Option<usize>,
+    /// Tokens in front that the vector leaves out.
+    pub(crate) skipped: usize,
 }
 
 /// The most tokens of a text, and where that limit comes from.
 pub(crate) type TextLimit = (usize, &'static str);
 
 impl Model {
-    /// Calls `take` with the index of each of `texts` and the hidden states of it that are `wanted`, in F64: one, or their mean.
+    /// Calls `take` with the index of each of `texts` and its vector by the poolings that are `wanted`, in F64.
     pub(crate) fn compute_texts(
         &self,
         texts: Vec<Text>,
-        wanted: Pooling,
+        wanted: &[Pooling],
         cancel: &CancellationToken,
         mut take: impl FnMut(usize, &[f64]) -> Result<()>,
     ) -> Result<()> {
@@ -33,9 +34,11 @@ impl Model {
         if !compute.gives_hidden_states() {
             return Err(EmbedError::Device.into());
         }
+        let wanted: Arc<[Pooling]> = wanted.into();
         // Texts that are left after an error are cancelled.
         let mut computing = Computing { model: self, caller: Arc::default(), cancel: cancel.child(), tokens: 0 };
-        let (is_whole, most) = (self.spec().is_encoder(), 2 * step_rows(self.spec()));
+        let room = compute.step_room();
+        let (is_whole, most) = (self.spec().is_encoder(), 2 * (room.rows - room.logits));
         let mut texts: Vec<(usize, Text)> = texts.into_iter().enumerate().collect();
         texts.sort_by_key(|(_, text)| Reverse(text.ids.len()));
         let (mut texts, mut outcome) = (texts.into_iter(), Ok(()));
@@ -44,10 +47,10 @@ impl Model {
             let mut runs = Vec::new();
             while computing.tokens < most
                 && outcome.is_ok()
-                && let Some((index, Text { ids, second_text })) = texts.next()
+                && let Some((index, Text { ids, second_text, skipped })) = texts.next()
             {
                 computing.tokens += ids.len();
-                let text = scheduler::Text::new(wanted, second_text, is_whole);
+                let text = scheduler::Text::new(wanted.clone(), skipped, second_text, is_whole);
                 let mut run = Run::of_text(ids, text, compute, &computing.cancel);
                 run.key = index as u64;
                 runs.push(run);
@@ -112,13 +115,13 @@ mod tests {
     fn texts_leave_the_queue_where_taking_one_panics() {
         let model = Model::load(concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/demo-q4_k_m.gguf")).unwrap();
         // These are more texts than a step takes.
-        let texts = || (1..60).map(|id| Text { ids: vec![id; 20], second_text: None }).collect();
+        let texts = || (1..60).map(|id| Text { ids: vec![id; 20], second_text: None, skipped: 0 }).collect();
         let compute = |take: &mut dyn FnMut()| {
             let take = |_, _: &[f64]| {
                 take();
                 Ok(())
             };
-            model.compute_texts(texts(), Pooling::Mean, &CancellationToken::new(), take)
+            model.compute_texts(texts(), &[Pooling::Mean], &CancellationToken::new(), take)
         };
         let panicked = catch_unwind(AssertUnwindSafe(|| compute(&mut || panic!("a test"))));
         assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"a test"));

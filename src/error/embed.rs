@@ -30,11 +30,11 @@ pub enum EmbedError {
     /// The model has no prompt of this name (exit code 2).
     #[error("the model has no prompt named {name:?}, it has {known:?}")]
     Prompt { name: String, known: Vec<String> },
-    /// The model leaves prompts out of the vector, which this library does not compute (exit code 2).
+    /// A text, by its index from 0, has no tokens after the prompt, whose tokens the model's vectors leave out (exit code 2).
     #[error(
-        "the model's vectors leave the tokens of a prompt out (include_prompt false), which is not computed; give none"
+        "text {index} has no tokens after the prompt, which the model's vectors leave out (include_prompt false); give a longer text, or no prompt"
     )]
-    PromptLeftOut,
+    OnlyPrompt { index: usize },
     /// The vocabulary has no such token (exit code 2).
     #[error("the vocabulary has no token {text:?}; spell it as the vocabulary's file does")]
     Token { text: String },

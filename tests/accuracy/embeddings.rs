@@ -259,12 +259,15 @@ fn what_no_file_says_is_never_taken_for_granted() {
     let folder = temporary.path().join("bert");
     copy_folder(&fixtures().join("embeddings/bert"), &folder);
     let pooling = folder.join("1_Pooling/config.json");
-    std::fs::write(&pooling, r#"{"pooling_mode_max_tokens": true}"#).expect("a file");
-    let unsupported =
-        refusal(load(&folder).embeddings(&["a"], &EmbedOptions::default()).expect_err("the largest of all tokens"));
-    assert!(matches!(&unsupported, EmbedError::Unsupported { what, .. } if what.contains("max")), "{unsupported}");
-    std::fs::write(&pooling, "{}").expect("a file");
-    assert!(matches!(common::builder().load(&folder), Err(Error::Refused(report)) if report.exit_code == 10));
+    std::fs::write(&pooling, r#"{"pooling_mode": ["mean", "median"]}"#).expect("a file");
+    let unsupported = refusal(load(&folder).embeddings(&["a"], &EmbedOptions::default()).expect_err("no such pooling"));
+    assert!(matches!(&unsupported, EmbedError::Unsupported { what, .. } if what.contains("median")), "{unsupported}");
+    let seven = format!(r#"{{"pooling_mode": [{}]}}"#, ["\"mean\""; 7].join(","));
+    for wrong in ["{}", r#"{"pooling_mode": []}"#, r#"{"pooling_mode": [1]}"#, r#"{"pooling_mode": 1}"#, &seven] {
+        std::fs::write(&pooling, wrong).expect("a file");
+        let refused = common::builder().load(&folder);
+        assert!(matches!(refused, Err(Error::Refused(report)) if report.exit_code == 10), "{wrong}");
+    }
 }
 
 #[test]
@@ -273,7 +276,7 @@ fn an_encoder_refuses_to_generate_and_texts_that_are_too_long() {
     let report = model.report();
     assert_eq!(report.verdict, Verdict::Compatible, "{report}");
     let summary = report.model.as_ref().expect("a model");
-    assert!(summary.embeds.only && summary.embeds.pooling == Some(Pooling::Mean) && summary.rope.is_none());
+    assert!(summary.embeds.only && summary.embeds.pooling.as_deref() == Some("mean") && summary.rope.is_none());
     assert_eq!((summary.embeds.dimensions, summary.embeds.max_length), (16, Some(68)));
     assert_eq!(report.plan.as_ref().map(|plan| plan.kv_cache), Some(0), "nothing is cached");
     let generated = model.generate("the cat", &GenerateOptions::default()).and_then(|mut generation| generation.text());
@@ -285,6 +288,53 @@ fn an_encoder_refuses_to_generate_and_texts_that_are_too_long() {
     assert!(matches!(refusal(error), EmbedError::TooLong { index: 1, tokens: 92, limit: 68, .. }));
     let none = model.embeddings(&[""; 0], &EmbedOptions::default()).expect("no vectors");
     assert_eq!((none.vectors().len(), none.dimensions()), (0, 16));
+}
+
+/// Every pooling of sentence-transformers, by itself and beside others, with and without the tokens of a prompt, as it computes
+/// them in float64.
+#[test]
+fn poolings_are_those_of_sentence_transformers() {
+    let truth = std::fs::read_to_string(fixtures().join("embeddings/poolings.json")).expect("the truth");
+    let truth: serde_json::Value = serde_json::from_str(&truth).expect("the truth");
+    let texts: Vec<&str> = truth["texts"].as_array().expect("texts").iter().filter_map(|text| text.as_str()).collect();
+    let temporary = tempfile::tempdir().expect("a folder");
+    let folder = temporary.path().join("bert");
+    copy_folder(&fixtures().join("embeddings/bert"), &folder);
+    let cases = truth["cases"].as_array().expect("cases");
+    for case in cases {
+        std::fs::write(folder.join("1_Pooling/config.json"), case["pooling"].to_string()).expect("a file");
+        let model = load(&folder);
+        let mut options = EmbedOptions::default().truncate(true);
+        options.prompt_name = case["prompt"].as_str().map(str::to_owned);
+        let found = vectors(&model, &texts, &options);
+        for (index, (text, found)) in texts.iter().zip(&found).enumerate() {
+            let truth = case["vectors"][index].as_array().expect("a vector");
+            assert_eq!(truth.len(), found.len(), "{case}");
+            let far = found.iter().zip(truth).map(|(x, truth)| (f64::from(*x) - truth.as_f64().unwrap_or(9.0)).abs());
+            let far = far.fold(0.0, f64::max);
+            assert!(far < 2e-6, "{} {} {text:?}: {far:e}", case["pooling"], case["prompt"]);
+            assert_eq!(&vectors(&model, &[text], &options)[0], found, "{text:?} in company");
+        }
+        let summary = &model.report().model.as_ref().expect("a model").embeds;
+        assert_eq!(summary.dimensions, found[0].len());
+    }
+    assert_eq!(cases.len(), 13);
+    // Of a text that is a prompt alone nothing is left.
+    let qwen3 = temporary.path().join("qwen3-embedding");
+    write_qwen3_embedding(&qwen3);
+    let left_out = r#"{"pooling_mode": "lasttoken", "include_prompt": false}"#;
+    std::fs::write(qwen3.join("1_Pooling/config.json"), left_out).expect("a file");
+    let query = EmbedOptions::default().prompt_name("query");
+    let error = load(&qwen3).embeddings(&["a", ""], &query).expect_err("only a prompt");
+    assert!(matches!(refusal(error), EmbedError::OnlyPrompt { index: 1 }));
+    // A decoder's tokens come in parts.
+    let decoder = load(common::named("qwen3").folder.join("f32"));
+    let long = "Once upon a time there was a baker. ".repeat(80);
+    for pooling in [Pooling::Max, Pooling::WeightedMean, Pooling::MeanSqrtLen] {
+        let options = EmbedOptions::default().pooling(pooling);
+        let together = vectors(&decoder, &["a baker", &long], &options);
+        assert_eq!(vectors(&decoder, &[&long], &options)[0], together[1], "{pooling}");
+    }
 }
 
 /// `file` with `qwen3.pooling_type`, and a text that keeps the tensors at their alignment.

@@ -4,6 +4,7 @@
 use crate::common::{self, given::greedy};
 use crate::counting;
 
+use model_factory::{EmbedOptions, Model, ModelBuilder, Pooling};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::path::Path;
 use std::sync::{Barrier, Mutex};
@@ -88,6 +89,53 @@ fn a_prompt_of_experts_takes_what_was_planned() {
         let most = plan.activations as usize + pages + (64 << 10);
         assert!(taken <= most, "{file}: {taken} of {most}");
     }
+}
+
+/// A copy of an encoder that was trained for `context` tokens, as its `config.json` says.
+fn trained_for(name: &str, context: usize) -> tempfile::TempDir {
+    let (from, to) = (common::fixtures().join("embeddings").join(name), tempfile::tempdir().unwrap());
+    for file in ["model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(from.join(file), to.path().join(file)).unwrap();
+    }
+    let mut config: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
+    config["max_position_embeddings"] = context.into();
+    std::fs::write(to.path().join("config.json"), config.to_string()).unwrap();
+    to
+}
+
+/// An encoder computes all of a text at once: the plan has room for as many tokens as were asked for, or for a bounded number, and not
+/// for all that it was trained for. DeBERTa's scores have terms for each pair of positions.
+#[test]
+fn a_text_of_an_encoder_takes_what_was_planned() {
+    let _alone = counting::alone();
+    let options = EmbedOptions::default().pooling(Pooling::Mean);
+    for (name, trained, asked) in
+        [("deberta", 2048, 2048), ("llama-embed", 131_072, 4096), ("llama-embed", 131_072, 600)]
+    {
+        let folder = trained_for(name, trained);
+        let load = |builder: ModelBuilder| builder.threads(2).load(folder.path()).unwrap();
+        let plan = |model: &Model| model.report().plan.clone().unwrap();
+        let unasked = plan(&load(common::builder()));
+        assert_eq!((unasked.context, unasked.kv_cache), (trained.min(8192), 0), "{name}");
+        let model = load(common::builder().context_length(asked));
+        let asked_for = plan(&model);
+        assert!(asked_for.context == asked && asked_for.activations <= unasked.activations, "{name}");
+        let tokens = |count: usize| model.tokenizer().encode(&"cat ".repeat(count), true).unwrap().len();
+        let count = (1..asked).rev().step_by(8).find(|count| tokens(*count) <= asked).unwrap();
+        let text = "cat ".repeat(count);
+        assert!(tokens(count) > asked - 64, "{name}");
+        let (_, taken) = counting::peak(|| drop(model.embeddings(&[&text], &options).unwrap()));
+        let most = asked_for.activations as usize + (256 << 10);
+        assert!(taken <= most, "{name} {asked}: {taken} of {most}");
+        // Each thread has 1.5 MiB beyond what is counted here.
+        assert!(most < 2 * taken + (4 << 20), "{name} {asked}: {taken} of {most}");
+        let longer = model.embeddings(&["cat ".repeat(asked + 1)], &options).unwrap_err();
+        assert!(longer.to_string().contains("the context"), "{longer}");
+    }
+    let all = common::builder().context_length(131_072).threads(2).load(trained_for("llama-embed", 131_072).path());
+    let all = all.unwrap().report().plan.clone().unwrap();
+    assert!(all.context == 131_072 && all.activations > 100 << 20, "{}", all.activations);
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl DenseActivation {
     }
 }
 
-/// Which token vectors become the vector of the text. Complete.
+/// How the vectors of tokens become a vector of the text. Complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
@@ -101,6 +101,29 @@ pub enum Pooling {
     Mean,
     /// The vector of the first token.
     Cls,
+    /// The largest of each element.
+    Max,
+    /// The mean weighted by position, from 1 on.
+    #[serde(rename = "weightedmean")]
+    WeightedMean,
+    /// The sum over the square root of the number of tokens.
+    #[serde(rename = "mean_sqrt_len_tokens")]
+    MeanSqrtLen,
+}
+
+impl Pooling {
+    /// The pooling that sentence-transformers calls `name`.
+    pub fn named(name: &str) -> Option<Pooling> {
+        Some(match name {
+            "lasttoken" => Pooling::Last,
+            "mean" => Pooling::Mean,
+            "cls" => Pooling::Cls,
+            "max" => Pooling::Max,
+            "weightedmean" => Pooling::WeightedMean,
+            "mean_sqrt_len_tokens" => Pooling::MeanSqrtLen,
+            _ => return None,
+        })
+    }
 }
 
 impl fmt::Display for Pooling {

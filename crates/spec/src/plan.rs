@@ -29,6 +29,9 @@ pub const GRAMMAR_MEMORY: u64 = 256 << 20;
 /// Tokens of a prompt that are computed at a time.
 pub const PREFILL_CHUNK: usize = 512;
 
+/// The most tokens of a text of an encoder unless more are asked for: a step takes memory for all of a text.
+pub const ENCODER_CONTEXT: usize = 8192;
+
 /// The smallest context worth loading a model for: below it, the model does not fit (unless it was trained for less).
 pub const SMALLEST_CONTEXT: usize = 512;
 
@@ -96,8 +99,8 @@ impl FromStr for ActivationDtype {
 /// The options of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Tokens of context; `None` is the largest that fits, up to the trained one, or [`SMALLEST_CONTEXT`] where not
-    /// even that fits. A larger context than the trained one is never planned.
+    /// Tokens of context; `None` is the largest that fits, up to the trained one and of an encoder up to
+    /// [`ENCODER_CONTEXT`], or [`SMALLEST_CONTEXT`] where not even that fits. A larger context than the trained one is never planned.
     pub context: Option<usize>,
     /// Sessions that are open at once, at least 1, each with a full cache. `None` plans one session; others may use the
     /// memory that is left.
@@ -245,9 +248,12 @@ pub fn unless_unknown<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok
     if *bytes == Budget::UNKNOWN { serializer.serialize_none() } else { serializer.serialize_u64(*bytes) }
 }
 
-/// The most rows of a step: a chunk of a prompt, or a whole text of an encoder.
-pub fn step_rows(spec: &ModelSpec) -> usize {
-    if spec.is_encoder() { PREFILL_CHUNK.max(spec.context_trained) } else { PREFILL_CHUNK.min(spec.context_trained) }
+/// The most rows of a step: a chunk of a prompt, or a whole text of an encoder with this `context`.
+pub fn step_rows(spec: &ModelSpec, context: usize) -> usize {
+    if !spec.is_encoder() {
+        return PREFILL_CHUNK.min(spec.context_trained);
+    }
+    PREFILL_CHUNK.max(spec.text_limit.map_or(context, |limit| limit.tokens.min(context)))
 }
 
 impl Plan {
@@ -261,18 +267,18 @@ impl Plan {
             PlanMemory::Main => KvSize::of_cpu(spec, kv_dtype),
             PlanMemory::Gpu | PlanMemory::Shared => KvSize::of_gpu(spec, kv_dtype),
         };
-        let (weights_resident, activations, device_context) = match budget.place {
+        let trained = spec.context_trained;
+        let (weights_resident, device_context) = match budget.place {
+            PlanMemory::Main if request.weights == WeightStorage::Resident => (weights_file, 0),
+            PlanMemory::Main => (0, 0),
+            PlanMemory::Gpu | PlanMemory::Shared => (gpu_weight_bytes(spec, weights_file), DEVICE_CONTEXT_BYTES),
+        };
+        let activations = |context: usize| match budget.place {
             PlanMemory::Main => {
-                let copies = if request.weights == WeightStorage::Resident { weights_file } else { 0 };
-                let (buffers, rows) = (CpuBuffers::new(spec), step_rows(spec));
-                let of_threads = buffers.of_threads(request.threads, rows);
-                (copies, buffers.bytes(rows).saturating_add(of_threads), 0)
+                let (buffers, rows) = (CpuBuffers::new(spec), step_rows(spec, context));
+                buffers.bytes(rows).saturating_add(buffers.of_threads(request.threads, rows))
             }
-            PlanMemory::Gpu | PlanMemory::Shared => {
-                let context = requested.unwrap_or(usize::MAX).min(spec.context_trained);
-                let buffers = GpuBuffers::new(spec, context).bytes();
-                (gpu_weight_bytes(spec, weights_file), buffers, DEVICE_CONTEXT_BYTES)
-            }
+            PlanMemory::Gpu | PlanMemory::Shared => GpuBuffers::new(spec, context).bytes(),
         };
         let a_token = match spec.tokenizer.kind {
             TokenizerKind::Json => TOKENIZER_JSON_BYTES_PER_TOKEN,
@@ -289,7 +295,7 @@ impl Plan {
             kv_per_token: kv_bytes_per_token(spec, kv_dtype),
             kv_per_token_windowed: kv.window_page / KV_PAGE as u64,
             kv_window: kv.window_pages(usize::MAX) * KV_PAGE,
-            activations,
+            activations: activations(requested.unwrap_or(usize::MAX).min(trained)),
             draft_weights: draft.map_or(0, |draft| draft.weights_file),
             draft_memory: draft.map_or(0, |draft| draft.activations.saturating_add(of_all(draft.session))),
             tokenizer: (spec.tokenizer.tokens as u64).saturating_mul(a_token),
@@ -300,20 +306,30 @@ impl Plan {
             place: budget.place,
             ..Plan::default()
         };
+        let smallest = SMALLEST_CONTEXT.min(trained);
+        // An encoder keeps nothing of a text, and computes all of it at once.
+        let whole = spec.is_encoder() && budget.place == PlanMemory::Main;
+        if whole {
+            let taking = |context| Plan { activations: activations(context), ..plan.clone() };
+            plan.max_context = most(trained, |context| taking(context).left(budget).is_some());
+            plan.context = requested.unwrap_or(ENCODER_CONTEXT.min(plan.max_context).max(smallest)).min(trained);
+            plan.activations = activations(plan.context);
+        }
         let left = plan.left(budget);
         let own_caches = |positions| of_all(kv.bytes(positions));
         let draft_caches =
             |positions: usize| draft.map_or(0, |draft| of_all(draft.kv.bytes(positions.min(draft.context))));
-        plan.max_context = left.map_or(0, |left| {
-            let caches = |pages: usize| {
-                let positions = pages.saturating_mul(KV_PAGE);
-                sum(&[plan.states, own_caches(positions), draft_caches(positions)])
-            };
-            most(spec.context_trained.div_ceil(KV_PAGE), |pages| caches(pages) <= left).saturating_mul(KV_PAGE)
-        });
-        plan.max_context = plan.max_context.min(spec.context_trained);
-        let smallest = SMALLEST_CONTEXT.min(spec.context_trained);
-        plan.context = requested.unwrap_or(plan.max_context.max(smallest)).min(spec.context_trained);
+        if !whole {
+            plan.max_context = left.map_or(0, |left| {
+                let caches = |pages: usize| {
+                    let positions = pages.saturating_mul(KV_PAGE);
+                    sum(&[plan.states, own_caches(positions), draft_caches(positions)])
+                };
+                most(trained.div_ceil(KV_PAGE), |pages| caches(pages) <= left).saturating_mul(KV_PAGE)
+            });
+            plan.max_context = plan.max_context.min(trained);
+            plan.context = requested.unwrap_or(plan.max_context.max(smallest)).min(trained);
+        }
         plan.kv_cache = own_caches(plan.context).saturating_add(plan.states);
         let draft_cache = draft_caches(plan.context);
         plan.draft_memory = plan.draft_memory.saturating_add(draft_cache);

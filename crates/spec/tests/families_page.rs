@@ -95,6 +95,8 @@ fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
         encoder,
         embedding_by_root_of_width,
         embedding_root_flag: _,
+        embedding_width: _,
+        positions_flag: _,
         first_position,
         padding,
         token_types,
@@ -144,6 +146,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         gguf_score_scale: _,
         states,
         latent_eps: _,
+        disentangled,
     } = block;
     said.extend(match norm {
         NormKind::Rms => None,
@@ -180,6 +183,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         (has(Role::Positions), "learned positions"),
         (has(Role::EmbeddingNorm), "a norm after the embedding"),
         (has(Role::Distances), "scores by the distance of positions"),
+        (disentangled, "disentangled attention"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
     said.extend(

@@ -7,7 +7,7 @@ use crate::capability::{self, ComputeCapability, DeviceEngine, FileType, Lacking
 use crate::error::some_of;
 use crate::hardware::{Hardware, Memory};
 use crate::header::TensorInfo;
-use crate::plan::{KV_PAGE, KvDtype, Plan, Request, SMALLEST_CONTEXT};
+use crate::plan::{ENCODER_CONTEXT, KV_PAGE, KvDtype, Plan, Request, SMALLEST_CONTEXT};
 use crate::policy::{DeviceChoice, DtypePolicy, Policy};
 use crate::report::{Bytes, Check, InputSummary, Remedy, Status, Verdict, counted, roles};
 use crate::spec::{ModelSpec, RopeScaling};
@@ -238,6 +238,10 @@ pub(super) fn context(spec: &ModelSpec, policy: &Policy) -> Check {
             Check::warn("context", summary).remedies([Remedy::TrainedContext(trained)])
         }
         Some(context) => Check::pass("context", format!("{context} as asked for, of {trained}")),
+        None if spec.is_encoder() && trained > ENCODER_CONTEXT => {
+            let why = "an encoder takes memory for all of a text at once";
+            Check::pass("context", format!("up to {ENCODER_CONTEXT} of {trained}, unless more is asked for: {why}"))
+        }
         None => Check::pass("context", format!("the largest that fits, up to {trained}")),
     }
 }

@@ -4,8 +4,8 @@ use crate::capability::{self, DeviceEngine, TensorKind, Tier};
 use crate::header::TensorInfo;
 use crate::plan::ActivationDtype;
 use crate::spec::{
-    Embeds, LayerWeights, LinearWeights, Mixer, ModelSpec, NormWeights, Pooling, Rope, RopeLayout, RopeScaling,
-    Sampling, Scaling, Weight,
+    Embeds, LayerWeights, LinearWeights, Mixer, ModelSpec, NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
+    Scaling, Weight,
 };
 use crate::tokenizer::{TokenizerKind, TokenizerSpec, ToolCallFormat};
 use model_factory_dtypes::DType;
@@ -87,8 +87,9 @@ pub struct EmbedsSummary {
     pub only: bool,
     /// Elements of a vector.
     pub dimensions: usize,
-    /// Which of the tokens' vectors make that of the text: `last`, `mean` or `cls`; none where nothing says it.
-    pub pooling: Option<Pooling>,
+    /// How the tokens' vectors make that of the text: `last`, `mean`, `cls`, `max`, `weightedmean` or `mean_sqrt_len_tokens`, or
+    /// several of these, such as `mean+max`; none where nothing says it.
+    pub pooling: Option<String>,
     /// Whether vectors are brought to length one.
     pub normalize: bool,
     /// Names of texts that are put in front.
@@ -111,7 +112,7 @@ impl EmbedsSummary {
         EmbedsSummary {
             only: spec.weights.head.is_none(),
             dimensions: spec.vector_width(),
-            pooling: by.map(|by| by.pooling),
+            pooling: by.map(|by| by.pooling.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")),
             normalize: by.is_some_and(|by| by.normalize),
             prompts: by.map(|by| by.prompts.keys().cloned().collect()).unwrap_or_default(),
             default_prompt: by.and_then(|by| by.default_prompt.clone()),

@@ -271,7 +271,7 @@ fn talk_lines(model: &ModelSummary, page: &mut Page<'_>) {
 /// How texts become vectors, for models whose files say so or that only embed.
 fn embeds_line(embeds: &EmbedsSummary, page: &mut Page<'_>) {
     let dimensions = embeds.dimensions;
-    let Some(pooling) = embeds.pooling else {
+    let Some(pooling) = &embeds.pooling else {
         if embeds.only || embeds.source.is_some() {
             let why = embeds.source.as_deref().unwrap_or("no file says which pooling");
             page.row("embeds", format_args!("vectors of {dimensions}, pooling not known: {why}"));

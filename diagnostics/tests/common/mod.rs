@@ -154,6 +154,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             score_scale: 1.0 / (head_dim as f32).sqrt(),
             score_cap: None,
             alibi: None,
+            positions: None,
             qkv_limit: None,
             sinks: None,
             window: None,

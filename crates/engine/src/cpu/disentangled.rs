@@ -1,8 +1,8 @@
 //! Terms of scores by relative positions: of every query with keys of these, and of every key with queries of these.
 
+use super::CpuDevice;
 use super::attention::AttentionPass;
 use super::operand::Operands;
-use super::{CpuDevice, Matrix};
 use crate::kernels::{Isa, Kernel};
 use crate::memory;
 use model_factory_dtypes::DType;
@@ -88,14 +88,16 @@ impl AttentionPass<'_> {
         let (by_query, rest) = rest.split_at_mut(count * length);
         let (by_key, rest) = rest.split_at_mut(count * length);
         let (stored, keys) = rest.split_at_mut(count * dim);
-        let part = |all: &'_ [f32], row: usize| (of_text.start + row) * width + head * dim..all.len();
-        let projected =
-            |row: usize, first: usize| &self.qkv[(rows.start + row) * self.width + first + head * dim..][..dim];
+        let place = |row: usize| (of_text.start + row) * width + head * dim;
+        let projected = |row: usize, first: usize| {
+            let row = &self.qkv[(rows.start + row) * self.width..];
+            &row[first + head * dim..][..dim]
+        };
         by_query.fill(0.0);
         by_key.fill(0.0);
         if !relative.keys.is_empty() {
             for (row, key) in stored.chunks_exact_mut(dim).enumerate() {
-                key.copy_from_slice(&relative.keys[part(&relative.keys, row)][..dim]);
+                key.copy_from_slice(&relative.keys[place(row)..][..dim]);
             }
             products(isa, stored, length, dim, |row| projected(row, 0), by_query)?;
         }
@@ -104,8 +106,7 @@ impl AttentionPass<'_> {
             for (row, key) in keys.chunks_exact_mut(dim).enumerate() {
                 key.copy_from_slice(projected(row, self.heads.keys()));
             }
-            let query = |row: usize| &relative.queries[part(&relative.queries, row)][..dim];
-            products(isa, keys, count, dim, query, by_key)?;
+            products(isa, keys, count, dim, |row| &relative.queries[place(row)..][..dim], by_key)?;
         }
         for (query, (terms, by_query)) in terms.chunks_exact_mut(length).zip(by_query.chunks_exact(count)).enumerate() {
             for (key, term) in terms.iter_mut().enumerate() {

@@ -103,7 +103,7 @@ impl<D: Device> Decoder<D> {
             multipliers: spec.multipliers,
             vocab: spec.vocab,
             batching,
-            room: CpuBuffers::new(spec).room(step_rows(spec)),
+            room: CpuBuffers::new(spec).room(step_rows(spec, plan.context)),
             pages: PagePool::new(device.pages(), sizes, keeps_bits, prefix_caching),
             device,
         })

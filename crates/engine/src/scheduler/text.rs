@@ -12,51 +12,86 @@ use std::sync::Arc;
 /// How the hidden states of a text become a vector, and the vector so far.
 #[derive(Debug)]
 pub struct Text {
-    pooling: Pooling,
+    poolings: Arc<[Pooling]>,
+    /// Tokens in front that are left out.
+    skipped: usize,
     /// The position from which on tokens are of the second kind.
     pub(super) second_text: Option<usize>,
     /// Whether one step computes all of it: each of its tokens sees the ones after it.
     is_whole: bool,
-    /// The sum of the wanted hidden states so far; empty before the first.
-    sum: Vec<f64>,
+    /// What the poolings have made of the hidden states so far, side by side; empty before the first.
+    pooled: Vec<f64>,
 }
 
 impl Text {
-    /// A text of which `pooling` says which hidden states make the vector.
-    pub fn new(pooling: Pooling, second_text: Option<usize>, is_whole: bool) -> Text {
-        Text { pooling, second_text, is_whole, sum: Vec::new() }
+    /// A text whose vector `poolings` make of the hidden states of its tokens but the first `skipped`.
+    pub fn new(poolings: Arc<[Pooling]>, skipped: usize, second_text: Option<usize>, is_whole: bool) -> Text {
+        Text { poolings, skipped, second_text, is_whole, pooled: Vec::new() }
     }
 
-    /// The vector of a text of `tokens`: the wanted hidden state, or the mean of all.
+    /// The vector of a text of `tokens`: those of its poolings, side by side.
     pub fn into_vector(mut self, tokens: usize) -> Vec<f64> {
-        if self.pooling == Pooling::Mean {
-            self.sum.iter_mut().for_each(|sum| *sum /= tokens as f64);
+        let counted = tokens.saturating_sub(self.skipped);
+        let width = (self.pooled.len() / self.poolings.len().max(1)).max(1);
+        for (pooling, pooled) in self.poolings.iter().zip(self.pooled.chunks_exact_mut(width)) {
+            let divisor = match pooling {
+                Pooling::Last | Pooling::Cls | Pooling::Max => continue,
+                Pooling::Mean => counted as f64,
+                Pooling::MeanSqrtLen => (counted as f64).sqrt(),
+                // The sum of the positions.
+                Pooling::WeightedMean => counted as f64 * (self.skipped + 1 + tokens) as f64 / 2.0,
+            };
+            pooled.iter_mut().for_each(|x| *x /= divisor);
         }
-        self.sum
+        self.pooled
     }
 
     /// The wanted hidden states of a part that begins at `start`.
     pub(super) fn rows(&self, start: usize, is_last: bool) -> OutputRows {
-        match self.pooling {
-            Pooling::Mean => OutputRows::All,
-            Pooling::Cls if start == 0 => OutputRows::First,
-            Pooling::Last if is_last => OutputRows::Last,
-            Pooling::Cls | Pooling::Last => OutputRows::None,
+        match *self.poolings {
+            [Pooling::Cls] if self.skipped == 0 => {
+                if start == 0 {
+                    OutputRows::First
+                } else {
+                    OutputRows::None
+                }
+            }
+            [Pooling::Last] => {
+                if is_last {
+                    OutputRows::Last
+                } else {
+                    OutputRows::None
+                }
+            }
+            _ => OutputRows::All,
         }
     }
 
     /// Adds hidden states `[rows, width]` of the part that begins at `start`; `width` is unused without rows. A text that
-    /// begins again, as its cache was lost with a failed step, begins with an empty sum.
+    /// begins again, as its cache was lost with a failed step, begins anew.
     pub(super) fn add(&mut self, start: usize, rows: &[f32], width: usize) -> memory::Result<()> {
         if start == 0 {
-            self.sum.clear();
+            self.pooled.clear();
         }
         if rows.is_empty() {
             return Ok(());
         }
-        memory::lengthen(&mut self.sum, width, 0.0, "the vector of a text")?;
-        for row in rows.chunks_exact(width) {
-            self.sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+        memory::lengthen(&mut self.pooled, self.poolings.len() * width, 0.0, "the vector of a text")?;
+        for (position, row) in (start..).zip(rows.chunks_exact(width)) {
+            let first = position == self.skipped;
+            for (pooling, pooled) in self.poolings.iter().zip(self.pooled.chunks_exact_mut(width)) {
+                let row = pooled.iter_mut().zip(row.iter().map(|x| f64::from(*x)));
+                match pooling {
+                    // Where only its row is wanted, its position is not known here.
+                    Pooling::Last => row.for_each(|(to, x)| *to = x),
+                    _ if position < self.skipped => {}
+                    Pooling::Cls if !first => {}
+                    Pooling::Cls => row.for_each(|(to, x)| *to = x),
+                    Pooling::Max => row.filter(|(to, x)| first || *x > **to || x.is_nan()).for_each(|(to, x)| *to = x),
+                    Pooling::Mean | Pooling::MeanSqrtLen => row.for_each(|(sum, x)| *sum += x),
+                    Pooling::WeightedMean => row.for_each(|(sum, x)| *sum += (position + 1) as f64 * x),
+                }
+            }
         }
         Ok(())
     }
@@ -149,8 +184,8 @@ mod tests {
 
     #[test]
     fn parts_of_a_text_make_one_vector() {
-        let vector = |pooling| {
-            let mut text = Text::new(pooling, None, false);
+        let vector = |pooling: &[Pooling], skipped| {
+            let mut text = Text::new(pooling.into(), skipped, None, false);
             // The first part comes twice: a step failed after it, and the cache was lost.
             let first = (0, [[1.0, 2.0], [3.0, 4.0]]);
             for (start, rows) in [first, first, (2, [[5.0, 6.0], [10.0, 20.0]])] {
@@ -164,9 +199,14 @@ mod tests {
             }
             text.into_vector(4)
         };
-        assert_eq!(vector(Pooling::Cls), [1.0, 2.0]);
-        assert_eq!(vector(Pooling::Last), [10.0, 20.0]);
-        assert_eq!(vector(Pooling::Mean), [4.75, 8.0]);
+        assert_eq!(vector(&[Pooling::Cls], 0), [1.0, 2.0]);
+        assert_eq!(vector(&[Pooling::Cls], 1), [3.0, 4.0]);
+        assert_eq!(vector(&[Pooling::Last], 3), [10.0, 20.0]);
+        assert_eq!(vector(&[Pooling::Mean], 0), [4.75, 8.0]);
+        assert_eq!(vector(&[Pooling::Mean, Pooling::Cls], 2), [7.5, 13.0, 5.0, 6.0]);
+        assert_eq!(vector(&[Pooling::WeightedMean], 0), [6.2, 10.8]);
+        assert_eq!(vector(&[Pooling::WeightedMean, Pooling::MeanSqrtLen], 3), [10.0, 20.0, 10.0, 20.0]);
+        assert_eq!(vector(&[Pooling::MeanSqrtLen, Pooling::Max], 0), [9.5, 16.0, 10.0, 20.0]);
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub(super) const FAMILY: Family = Family {
             Refusal::Text("position_embedding_type", "relative_key_query", "relative positions"),
             Refusal::Set("is_decoder", "attention only to earlier positions"),
             Refusal::Set("add_cross_attention", "cross attention"),
+            Refusal::Set("lora_adaptations", "adapters of its tasks (Jina Embeddings 3)"),
         ],
         ..FILES
     },

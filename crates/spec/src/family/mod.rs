@@ -96,6 +96,7 @@ families! {
     nomic_bert,
     modern_bert,
     eurobert,
+    neobert,
     llama_embed,
     distilbert,
     deberta2,

@@ -370,7 +370,7 @@ pub enum Evidence {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Refused where this flag of `config.json` is set, or this number is not 0.
+    /// Refused where this flag of `config.json` is set, this number is not 0, or this list is not empty.
     Set(&'static str, &'static str),
     /// Refused where this flag is false.
     Unset(Key, &'static str),

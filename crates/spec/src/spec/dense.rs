@@ -42,14 +42,15 @@ pub(super) fn unsupported(config: &JsonFile) -> Result<Option<String>> {
 }
 
 impl Tensors<'_> {
-    /// The dense layers after the pooling, in their order. Layers that are not computed are left aside: then the files do not say how
-    /// a text becomes a vector.
-    pub(super) fn dense_layers(&mut self, computed: bool) -> Result<Vec<DenseLayer>> {
+    /// The dense layers after so many poolings, in their order. Layers that are not computed are left aside: then the files do not
+    /// say how a text becomes a vector.
+    pub(super) fn dense_layers(&mut self, poolings: Option<usize>) -> Result<Vec<DenseLayer>> {
         let mut layers: Vec<DenseLayer> = Vec::new();
         let Metadata::Config(files) = &self.header.metadata else { return self.gguf_dense_layers() };
+        let pooled = poolings.unwrap_or(0) as u64 * self.sizes.hidden as u64;
         for (folder, config) in files.sentence_transformers.iter().flat_map(|files| &files.dense) {
             let names = ["weight", "bias"].map(|end| format!("{folder}/linear.{end}"));
-            if !computed {
+            if poolings.is_none() {
                 self.used.extend(names);
                 continue;
             }
@@ -61,7 +62,7 @@ impl Tensors<'_> {
                 })
             };
             let (inputs, outputs) = (size("in_features")?, size("out_features")?);
-            let given = layers.last().map_or(self.sizes.hidden as u64, |layer| layer.linear.weight.shape[0]);
+            let given = layers.last().map_or(pooled, |layer| layer.linear.weight.shape[0]);
             if inputs != given {
                 let one = format!("in_features of {folder} is {inputs}");
                 return Err(self.reader.contradiction(one, format!("the vector before it has {given} elements")));

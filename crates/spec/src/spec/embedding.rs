@@ -4,7 +4,7 @@ use super::dense;
 use super::reader::Reader;
 use super::tensors::Tensors;
 use super::weights::{mapped, weights};
-use super::{LinearWeights, MapWeights, Pooling, RelativeWeights, Stored, WeightTypes};
+use super::{LinearWeights, MapWeights, ModelSpec, Pooling, RelativeWeights, Stored, WeightTypes};
 use crate::error::{Error, Result};
 use crate::family::{Key, Role};
 use crate::header::config::sentence_transformers::{Module, SentenceFiles};
@@ -66,8 +66,8 @@ pub struct TextLimit {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct EmbeddingSpec {
-    /// Which token vectors become the vector of the text.
-    pub pooling: Pooling,
+    /// How the vectors of tokens become that of the text: the vectors of several stand side by side.
+    pub pooling: Vec<Pooling>,
     /// Whether the vector is normalized to length one.
     pub normalize: bool,
     /// Prompts that can be put before a text, by name.
@@ -152,6 +152,14 @@ impl Reader<'_> {
     }
 }
 
+impl ModelSpec {
+    /// Elements of the vector of a text.
+    pub fn vector_width(&self) -> usize {
+        let pooled = || self.hidden * self.embeds.by().map_or(1, |by| by.pooling.len());
+        self.weights.dense.last().map_or_else(pooled, |layer| layer.linear.weight.shape[0] as usize)
+    }
+}
+
 impl Embeds {
     /// Reads what the files say about embedding texts.
     ///
@@ -209,7 +217,7 @@ fn of_gguf(metadata: &GgufMetadata, reader: &Reader<'_>) -> Result<Embeds> {
     };
     reader.assume("vectors of texts are brought to length one: GGUF has no key for it (llama.cpp's default)");
     Ok(Embeds::By(Box::new(EmbeddingSpec {
-        pooling,
+        pooling: vec![pooling],
         normalize: true,
         prompts: BTreeMap::new(),
         default_prompt: None,
@@ -246,12 +254,13 @@ fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
         return unsupported("a dense layer without config.json".into(), "modules.json");
     }
     let Some((source, pooling)) = pooling else { return Ok(Embeds::NotSaid) };
-    let mode = match pooling_mode(pooling)?.as_slice() {
-        ["lasttoken"] => Pooling::Last,
-        ["mean"] => Pooling::Mean,
-        ["cls"] => Pooling::Cls,
-        modes => return unsupported(format!("the pooling {}", modes.join(" and ")), source),
-    };
+    let mut modes = Vec::new();
+    for mode in pooling_mode(pooling)? {
+        match Pooling::named(mode) {
+            Some(mode) => modes.push(mode),
+            None => return unsupported(format!("the pooling {mode}"), source),
+        }
+    }
     let mut prompts = BTreeMap::new();
     let named = config.as_ref().map_or(Ok(None), |config| config.section("prompts"))?;
     for name in named.iter().flat_map(|named| named.object().keys()) {
@@ -271,7 +280,7 @@ fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
         }
     }
     Ok(Embeds::By(Box::new(EmbeddingSpec {
-        pooling: mode,
+        pooling: modes,
         normalize,
         prompts,
         default_prompt: default_prompt.map(str::to_owned),
@@ -280,9 +289,12 @@ fn of_folder(files: &ConfigFiles) -> Result<Embeds> {
     })))
 }
 
+/// The most poolings of a model: sentence-transformers has so many.
+const MOST_POOLINGS: usize = 6;
+
 /// The pooling modes by their names in sentence-transformers 6; earlier versions have a flag for each.
 fn pooling_mode(pooling: &JsonFile) -> Result<Vec<&str>> {
-    const FLAGS: [(&str, &str); 6] = [
+    const FLAGS: [(&str, &str); MOST_POOLINGS] = [
         ("pooling_mode_cls_token", "cls"),
         ("pooling_mode_max_tokens", "max"),
         ("pooling_mode_mean_tokens", "mean"),
@@ -290,9 +302,13 @@ fn pooling_mode(pooling: &JsonFile) -> Result<Vec<&str>> {
         ("pooling_mode_weightedmean_tokens", "weightedmean"),
         ("pooling_mode_lasttoken", "lasttoken"),
     ];
-    let wrong = |found: &str| Error::key_value(pooling.file(), "pooling_mode", found, "a name or a list of names");
+    let wrong =
+        |found: &str| Error::key_value(pooling.file(), "pooling_mode", found, "a name or a list of up to 6 names");
     match pooling.object().get("pooling_mode").filter(|mode| !mode.is_null()) {
         Some(Value::String(mode)) => Ok(vec![mode]),
+        Some(Value::Array(modes)) if modes.is_empty() || modes.len() > MOST_POOLINGS => {
+            Err(wrong(&format!("{} names", modes.len())))
+        }
         Some(Value::Array(modes)) => modes.iter().map(|mode| mode.as_str().ok_or_else(|| wrong("no names"))).collect(),
         Some(other) => Err(wrong(&other.to_string())),
         None => {

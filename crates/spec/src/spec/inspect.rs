@@ -92,7 +92,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let (layers, passes) = tensors.passes(layers, final_norm.as_ref())?;
     let classifier = tensors.classifier(labels)?.map(Box::new);
     let embeds = Embeds::read(&reader)?;
-    let dense = tensors.dense_layers(embeds.by().is_some())?;
+    let dense = tensors.dense_layers(embeds.by().map(|by| by.pooling.len()))?;
     let input = tensors.input()?;
     let layer_embedding = tensors.layer_embedding()?;
     let shared = (&embedding, head.as_ref(), final_norm.as_ref());

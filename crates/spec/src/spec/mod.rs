@@ -379,11 +379,6 @@ impl ModelSpec {
         self.attentions().any(|attention| !attention.causal)
     }
 
-    /// Elements of the vector of a text.
-    pub fn vector_width(&self) -> usize {
-        self.weights.dense.last().map_or(self.hidden, |layer| layer.linear.weight.shape[0] as usize)
-    }
-
     /// The output head, unless it is the embedding.
     pub fn own_head(&self) -> Option<&LinearWeights> {
         self.weights.head.as_ref().filter(|_| !self.tied_embeddings)
@@ -407,8 +402,8 @@ impl ModelSpec {
 
     /// Every needed tensor once: a tied head is not listed again.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
-        let mut seen = BTreeSet::new();
-        self.read_tensors().filter(move |tensor| self.passes == 1 || seen.insert((tensor.name.clone(), tensor.offset)))
+        let (mut seen, repeats) = (BTreeSet::new(), self.passes > 1 || self.is_encoder());
+        self.read_tensors().filter(move |tensor| !repeats || seen.insert((tensor.name.clone(), tensor.offset)))
     }
 
     /// The tensors that a token reads, as often as it does.

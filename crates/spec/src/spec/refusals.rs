@@ -3,6 +3,7 @@
 use super::reader::{Reader, missing};
 use crate::error::Result;
 use crate::family::{Encoder, Key, Refusal};
+use serde_json::Value;
 
 /// The key that says whether tokens attend only to earlier ones.
 const CAUSAL: Key = Key { gguf: ".attention.causal", config: "is_causal" };
@@ -54,7 +55,11 @@ impl Reader<'_> {
         for refusal in self.family.files.refused {
             match (*refusal, self.is_gguf()) {
                 (Refusal::Set(key, feature), false) => {
-                    // Some values are numbers, of which 0 means off.
+                    // Some values are numbers, of which 0 means off, or lists.
+                    let listed = |value: &Value| value.as_array().is_some_and(|list| !list.is_empty());
+                    if self.config.and_then(|config| config.object().get(key)).is_some_and(listed) {
+                        return Err(self.feature(feature, key, "none"));
+                    }
                     let number = fields.number(key).ok().flatten();
                     if number.is_some_and(|number| number != 0.0)
                         || number.is_none() && fields.boolean(key)? == Some(true)

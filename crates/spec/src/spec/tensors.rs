@@ -195,7 +195,7 @@ impl<'a> Tensors<'a> {
 
     /// Whether queries, keys and values are in one matrix whose parts are no rows of it one after the other, or are columns.
     fn joins_qkv(&self) -> bool {
-        !self.reader.is_gguf() && self.names(Role::Qkv)
+        self.family.name_of(Role::Qkv).is_some_and(|names| !self.pattern(names.gguf, names.config).is_empty())
     }
 
     fn attention(&mut self, layer: usize) -> Result<AttentionWeights> {

@@ -25,7 +25,7 @@ pub(super) fn read(files: &ConfigFiles, path: &Path) -> Result<TokenizerFiles> {
         model.vocab.scores.push(piece.score.into());
     }
     let unknown = pieces.iter().position(|piece| piece.kind == PieceKind::Unknown);
-    let none = || Error::key_value(path, "pieces", "none of type 2 (unknown)".into(), "one");
+    let none = || Error::key_value(path, "pieces", "none of type 2 (unknown)", "one");
     model.unk_id = Some(unknown.ok_or_else(none)?);
     let of_model = pieces.iter().zip(0..).filter(|(piece, _)| piece.kind != PieceKind::Normal);
     let token = |(piece, id): (&Piece, u32)| AddedToken {
