@@ -293,7 +293,7 @@ fn values(table: &mut Table, llama: &Gguf) {
     case("an architecture of 2 MiB", &llama.text(key, &"x".repeat(2 << 20)), 10, key);
     case("an architecture that clears the screen", &llama.text(key, "\x1b[2J\nfine"), 11, r"\u{1b}");
     case("a mixture of experts", &llama.u32("llama.expert_count", 8), 10, "llama.expert_used_count");
-    case("an encoder", &llama.text(key, "neo-bert"), 11, "encoder");
+    case("an encoder", &llama.text(key, "t5encoder"), 11, "encoder");
     case("a projector", &llama.text(key, "clip"), 11, "mmproj");
     for (kind, says) in [("mmproj", "mmproj"), ("adapter", "LoRA"), ("imatrix", "importance matrix")] {
         case(&format!("the type {kind} behind other keys"), &llama.text("general.type", kind), 11, says);
