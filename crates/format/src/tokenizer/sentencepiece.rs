@@ -198,7 +198,8 @@ impl<'b> Raw<'b> {
             }
         }
         for (key, map) in ["normalizer_spec", "denormalizer_spec"].into_iter().zip(self.character_maps) {
-            if !map.is_empty() && !(unigram && key == "normalizer_spec") {
+            let read = unigram && key == "normalizer_spec";
+            if !map.is_empty() && !read {
                 let found = format!("a compiled character map of {} bytes", map.len());
                 return refuse(&format!("{key}.precompiled_charsmap"), found, "none: text is taken as it is");
             }
