@@ -28,7 +28,7 @@ pub fn cases(table: &mut Table) {
         (FOLDER, listed, parts(1.0), 10, "activation_sparsity_pattern[0]"),
         (FOLDER, listed, parts(-0.1), 10, "activation_sparsity_pattern[0]"),
         (FOLDER, listed, json!(["most", 0]), 10, "activation_sparsity_pattern[0]"),
-        (FOLDER, listed, json!([0.95; 3]), 15, listed),
+        (FOLDER, listed, json!([0.95, 0.95, 0.95]), 15, listed),
         (FOLDER, listed, json!(0.95), 10, listed),
         (FOLDER, "intermediate_size", json!([128, 128, 96]), 15, "intermediate_size"),
         (FOLDER, "intermediate_size", json!([128, 0]), 10, "intermediate_size"),
