@@ -11,8 +11,8 @@ use model_factory_diagnostics::hardware::profiles::{PROFILES, Profile};
 use model_factory_diagnostics::plan::{self, KvDtype, PlanMemory};
 use model_factory_diagnostics::report::{InputSummary, NextStep, Remedy};
 use model_factory_diagnostics::spec::{
-    Activation, AttentionWeights, FeedForwardLayer, InputWeights, KeyValueProjections, KeysValues, LayerWeights, Mixer,
-    ModelSpec, Norm, NormWeights,
+    Activation, AltUpWeights, AttentionWeights, DenseWeights, FeedForwardLayer, InputWeights, KeyValueProjections,
+    KeysValues, LaurelWeights, LayerWeights, Mixer, ModelSpec, Norm, NormWeights,
 };
 use model_factory_diagnostics::{
     DType, DeviceChoice, Hardware, Policy, Ready, Report, Speed, Verdict, assess, diagnose_with,
@@ -437,17 +437,29 @@ fn options_of_attention_and_of_matrices_that_gpus_lack_are_refused_by_name() {
     let norm = |spec: &mut ModelSpec, change: &dyn Fn(&mut NormWeights)| {
         change(spec.weights.final_norm.as_mut().expect("a norm"));
     };
-    let options: [(&str, Change<'_>); 10] = [
+    let dense = |spec: &mut ModelSpec, change: &dyn Fn(&mut DenseWeights)| {
+        let layer = spec.weights.layers[3].feed_forward.as_mut().map(|of| &mut of.layer);
+        let Some(FeedForwardLayer::Dense(dense)) = layer else { unreachable!("made by hand") };
+        change(dense);
+    };
+    let options: [(&str, Change<'_>); 15] = [
         ("norms without weights", &|spec| norm(spec, &|of| of.weight = None)),
         ("norms stored as offsets from one", &|spec| {
             norm(spec, &|of| of.kind = Norm::Layer { eps: 1e-5, offset: true, bias: None });
         }),
         ("layers that are passed several times", &|spec| spec.passes = 2),
-        ("feed-forward layers of other widths", &|spec| {
-            let layer = spec.weights.layers[3].feed_forward.as_mut().map(|of| &mut of.layer);
-            let Some(FeedForwardLayer::Dense(dense)) = layer else { unreachable!("made by hand") };
-            dense.up.weight.shape[0] /= 2;
+        ("feed-forward layers of other widths", &|spec| dense(spec, &|of| of.up.weight.shape[0] /= 2)),
+        ("several residual streams", &|spec| {
+            spec.weights.altup = Some(Box::new(AltUpWeights { inputs: Vec::new(), outputs: Vec::new() }));
         }),
+        ("a residual beside attention", &|spec| {
+            let (matrix, norm) = (spec.weights.embedding.clone(), spec.weights.final_norm.clone());
+            let laurel = LaurelWeights { down: matrix.clone(), up: matrix, norm: norm.expect("a norm") };
+            spec.weights.layers[3].mixer.as_mut().expect("a mixer").laurel = Some(Box::new(laurel));
+        }),
+        ("another activation", &|spec| dense(spec, &|of| of.activation = Activation::ReluSquared)),
+        ("factors of products", &|spec| attention(spec, &|of| of.q.multipliers = vec![(4096, 0.5)])),
+        ("gates of which only the largest count", &|spec| dense(spec, &|of| of.sparsity = Some(1.0))),
         ("ALiBi", &|spec| attention(spec, &|of| of.alibi = Some(8.0))),
         ("a limit of queries, keys and values", &|spec| attention(spec, &|of| of.qkv_limit = Some(8.0))),
         ("queries, keys and values in one matrix by heads", &|spec| attention(spec, &joined)),
@@ -582,16 +594,4 @@ fn gpus_refuse_layers_of_other_kinds_by_name() {
     };
     says("layers of one sub-layer", &|layer| layer.mixer = None);
     says("layers of one sub-layer", &|layer| layer.feed_forward = None);
-    says("another activation", &|layer| {
-        let Some(FeedForwardLayer::Dense(dense)) = layer.feed_forward.as_mut().map(|layer| &mut layer.layer) else {
-            unreachable!("made by hand")
-        };
-        dense.activation = Activation::ReluSquared;
-    });
-    says("factors of products", &|layer| {
-        let Some(Mixer::Attention(attention)) = layer.mixer.as_mut().map(|mixer| &mut mixer.layer) else {
-            unreachable!("made by hand")
-        };
-        attention.q.multipliers = vec![(4096, 0.5)];
-    });
 }

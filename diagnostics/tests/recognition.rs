@@ -269,7 +269,6 @@ fn other_architectures_are_named_with_their_kind() {
     const GGUF: &[(&str, &str)] = &[
         ("grovemoe", "mixture of experts"),
         ("grok", "mixture of experts"),
-        ("gemma3n", "Gemma"),
         ("plm", "block is built otherwise"),
         ("kimi-linear", "state-space"),
         ("rwkv7", "state-space"),

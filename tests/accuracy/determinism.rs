@@ -26,6 +26,8 @@ const FILES: &[&str] = &[
     "mamba/bf16",
     "gemma-4-26b-a4b/bf16",
     "gemma-4-26b-a4b/q4_k_m.gguf",
+    "gemma-3n/q8_0.gguf",
+    "gemma-3n-other/bf16",
     "gemma-4-e2b/bf16",
     "gemma-4-e2b/q8_0.gguf",
     "llama-256/q8_0.gguf",

@@ -9,7 +9,7 @@ use model_factory::{GenerateOptions, KvDtype, Model};
 
 /// Fixtures whose windows of 24 and 40 positions leave most of their contexts out: some layers, all layers, layers that read what others
 /// store.
-const FIXTURES: [&str; 4] = ["gemma-3", "gpt-oss", "mistral-7b", "gemma-4-e2b"];
+const FIXTURES: [&str; 5] = ["gemma-3", "gpt-oss", "mistral-7b", "gemma-4-e2b", "gemma-3n-other"];
 
 fn load(fixture: &str, prefix_caching: bool) -> Model {
     let folder = common::named(fixture).folder.join("bf16");

@@ -63,6 +63,7 @@ fn has_the_bits_of_the_language_model_alone() {
         ("gemma-3", gemma, behind),
         ("gemma-4-31b", gemma4, behind),
         ("gemma-4-e2b", gemma4, behind),
+        ("gemma-3n", ["Gemma3nForConditionalGeneration", "gemma3n"], behind),
         ("mistral-7b", mistral, in_front),
         ("ministral-3", mistral, behind),
         ("deepseek-v3", ["KimiVLForConditionalGeneration", "kimi_vl"], in_front),

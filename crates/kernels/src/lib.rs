@@ -46,6 +46,7 @@ pub use ops::columns::{Columns, field, multiply_columns, multiply_shuffled};
 pub use ops::conv::convolve;
 pub use ops::delta::{CHUNK, DeltaRows, DeltaState, delta_scratch};
 pub use ops::routing::{exp_all, sigmoid, softmax, softplus};
+pub use ops::rows::{keep_above, match_magnitude};
 pub use ops::selective::{ScanRows, ScanState};
 pub use ops::transposed::multiply_transposed;
 pub use ops::vector::{

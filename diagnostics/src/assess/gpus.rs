@@ -85,7 +85,8 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
     let layers = || spec.weights.layers.iter();
     let attentions = || spec.attentions();
     let whole = |norm: Option<&NormWeights>| norm.is_some_and(|norm| norm.width != spec.head_dim);
-    let of_mixers = layers().filter_map(|layer| layer.mixer.as_ref()).map(|mixer| mixer.norm.as_ref());
+    let of_blocks = || layers().filter_map(|layer| layer.mixer.as_ref());
+    let of_mixers = of_blocks().map(|mixer| mixer.norm.as_ref());
     let feed_forwards = || layers().filter_map(|layer| layer.feed_forward.as_ref());
     let in_front = of_mixers.clone().chain(feed_forwards().map(|layer| layer.norm.as_ref()));
     let of_heads = || attentions().flat_map(|attention| [attention.q_norm.as_ref(), attention.k_norm()]);
@@ -111,6 +112,8 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         },
         FeedForwardLayer::Experts(_) => false,
     };
+    let sparse =
+        |layer: &FeedForwardWeights| matches!(&layer.layer, FeedForwardLayer::Dense(dense) if dense.sparsity.is_some());
     let narrower = |layer: &FeedForwardWeights| match &layer.layer {
         FeedForwardLayer::Dense(dense) => dense.up.weight.shape.first() != Some(&(spec.feed_forward as u64)),
         FeedForwardLayer::Experts(_) => false,
@@ -130,6 +133,9 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         ("latent attention", attentions().any(|of| of.kv.latent().is_some())),
         ("keys and values of other layers", attentions().any(|of| of.kv.own().is_none())),
         ("values that are keys, or normed", !attentions().all(plain_values)),
+        ("several residual streams", spec.weights.altup.is_some()),
+        ("a residual beside attention", of_blocks().any(|mixer| mixer.laurel.is_some())),
+        ("gates of which only the largest count", feed_forwards().any(sparse)),
         ("embeddings of layers", spec.weights.layer_embedding.is_some()),
         ("a factor behind each layer", layers().any(|layer| layer.scale.is_some())),
         ("norms stored as offsets from one", norms().any(NormWeights::is_from_one)),

@@ -167,12 +167,14 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             norm: Some(norm(name("input_layernorm"))),
             layer: Mixer::Attention(Box::new(attention)),
             beside: None,
+            laurel: None,
             output_norm: None,
             sum_norm: None,
         };
         let dense = DenseWeights {
             up: matrix("mlp.up_proj", feed_forward, hidden),
             activation: Activation::SwiGlu { gate: matrix("mlp.gate_proj", feed_forward, hidden) },
+            sparsity: None,
             curve: None,
             down: linear(name("mlp.down_proj"), dtypes.values, hidden, feed_forward),
         };
@@ -185,13 +187,14 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             sum_norm: None,
         };
         let (mixer, feed_forward) = (Some(mixer), Some(feed_forward));
-        LayerWeights { mixer, feed_forward, layer_embedding: None, scale: None, parallel: false }
+        LayerWeights { mixer, feed_forward, altup: None, layer_embedding: None, scale: None, parallel: false }
     });
     let weights = ModelWeights {
         joined: None,
         embedding: linear("model.embed_tokens.weight".into(), dtypes.matrix, vocab, hidden),
         input: None,
         layer_embedding: None,
+        altup: None,
         layers: layers.collect(),
         final_norm: Some(norm("model.norm.weight".into())),
         head: Some(linear("lm_head.weight".into(), dtypes.head, vocab, hidden)),

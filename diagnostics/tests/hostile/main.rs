@@ -14,6 +14,7 @@ mod edit;
 mod experts;
 mod folders;
 mod gates;
+mod gemma3n;
 mod gemma4;
 mod gguf;
 mod latent;
@@ -86,6 +87,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         states::cases(&mut table);
         single::cases(&mut table);
         beside::cases(&mut table);
+        gemma3n::cases(&mut table);
         gemma4::cases(&mut table);
         unknown::cases(&mut table);
         let count = table.finish();

@@ -1,6 +1,6 @@
 //! The activation of a feed-forward layer.
 
-use super::{CpuDevice, Operands, scratch};
+use super::{CpuDevice, Matrix, Operands, scratch};
 use crate::kernels::{self, Isa};
 use crate::memory;
 use model_factory_spec::spec::{Activation, Curve, DenseWeights};
@@ -51,9 +51,12 @@ impl CpuDevice {
         &self,
         inputs: &Operands,
         tokens: usize,
-        DenseWeights { up, activation, curve, down }: &DenseWeights<Self>,
+        DenseWeights { up, activation, sparsity, curve, down }: &DenseWeights<Self>,
     ) -> memory::Result<Operands> {
         let (gate, curve) = (activation.gate(), curve.as_ref().map(Curve::numbers));
+        // Which gates count is known when all of a row are.
+        let sparse = gate.zip(*sparsity).map(|(gate, deviations)| self.sparse_gates(inputs, tokens, gate, deviations));
+        let (sparse, gate) = (sparse.transpose()?, gate.filter(|_| sparsity.is_none()));
         let products = 1 + usize::from(gate.is_some());
         let bounds = self.column_bounds(tokens, &[up])?;
         Operands::prepare(&self.spare, std::iter::once(down.form), up.outputs, |input, form| {
@@ -66,12 +69,36 @@ impl CpuDevice {
                     }
                     part.put(|token, columns, out| {
                         let at = token * rows.len() + columns.start..token * rows.len() + columns.end;
-                        let gate_rows = if gate.is_some() { &gate_rows[at.clone()] } else { &[] };
+                        let gate_rows = match (&sparse, gate) {
+                            (Some(gates), _) => {
+                                let first = token * up.outputs + rows.start;
+                                &gates[first + columns.start..first + columns.end]
+                            }
+                            (None, Some(_)) => &gate_rows[at.clone()],
+                            (None, None) => &[],
+                        };
                         activate(self.isa, (activation, curve), [gate_rows, &up_rows[at]], out);
                     });
                     Ok(())
                 })
             })
         })
+    }
+
+    /// The gates of all rows by which each is above the mean of its row and so many deviations from it, or 0.
+    fn sparse_gates(
+        &self,
+        inputs: &Operands,
+        tokens: usize,
+        gate: &Matrix,
+        deviations: f32,
+    ) -> memory::Result<Vec<f32>> {
+        let mut gates = memory::zeros(tokens * gate.outputs, "the gates of a feed-forward layer")?;
+        self.multiply(&[gate], inputs, tokens, &mut gates)?;
+        self.each_row(&mut gates, gate.outputs, |_, gates| {
+            kernels::keep_above(self.isa, gates, deviations);
+            Ok(())
+        })?;
+        Ok(gates)
     }
 }

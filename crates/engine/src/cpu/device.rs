@@ -32,6 +32,8 @@ pub struct CpuPass<'b> {
     pub(super) aside: Vec<f32>,
     /// The inputs of layers from their embeddings, `[rows, layers * width]`; empty without such layers.
     pub(super) layer_inputs: Vec<f32>,
+    /// The residual streams, side by side, `[rows, streams * hidden]`; empty where there is one.
+    pub(super) streams: Vec<f32>,
     pub(super) activated: Operands,
     /// Like `activated`, for a layer of experts.
     pub(super) routed: Routed,
@@ -82,6 +84,7 @@ impl Device for CpuDevice {
             experts: Some(self),
             encoder: Some(self),
             layer_embeddings: Some(self),
+            streams: Some(self),
             hidden_states: Some(self),
             latents: Some(self),
         }
@@ -98,6 +101,7 @@ impl Device for CpuDevice {
             aside: memory::zeros(rows * self.buffers.aside, "the output of a second mixer")?,
             product: memory::zeros(rows * self.buffers.output, "the output of a sub-layer")?,
             layer_inputs: memory::zeros(rows * self.buffers.layer_inputs, "what layers read of their embeddings")?,
+            streams: memory::zeros(rows * self.buffers.streams, "the residual streams")?,
             activated: Operands::default(),
             routed: Routed::default(),
             logits: Vec::new(),
@@ -171,8 +175,8 @@ impl Device for CpuDevice {
     fn keep_wanted(&self, pass: &mut CpuPass<'_>) -> Result<()> {
         let rows = pass.batch.rows;
         let Some(kept) = pass.batch.keep_wanted()? else { return Ok(()) };
-        let CpuPass { hidden, projected, mixed, aside, layer_inputs, .. } = pass;
-        for buffer in [hidden, projected, mixed, aside, layer_inputs] {
+        let CpuPass { hidden, projected, mixed, aside, layer_inputs, streams, .. } = pass;
+        for buffer in [hidden, projected, mixed, aside, layer_inputs, streams] {
             let (width, mut end) = (buffer.len() / rows, 0);
             for rows in &kept {
                 buffer.copy_within(rows.start * width..rows.end * width, end * width);

@@ -23,7 +23,9 @@ impl LayerEmbeddings<CpuDevice> for CpuDevice {
         self.each_row(inputs, all, |row, inputs| {
             scratch::with_scratch(all + width, |scratch| {
                 let (stored, plain) = scratch.split_at_mut(all);
-                embedding.dequantize_row(ids[row] as usize, stored);
+                // Tokens beyond the rows have the first.
+                let id = Some(ids[row] as usize).filter(|id| *id < embedding.outputs).unwrap_or(0);
+                embedding.dequantize_row(id, stored);
                 for (input, stored) in inputs.chunks_exact_mut(*width).zip(stored.chunks_exact(*width)) {
                     plain.iter_mut().zip(&*input).for_each(|(plain, x)| *plain = x * of_projection);
                     norm.apply(self.isa, plain, input);

@@ -23,6 +23,7 @@ mod recurrent;
 mod routing;
 mod runs;
 mod scratch;
+mod streams;
 
 pub use matrix::Matrix;
 pub use norm::NormVectors;

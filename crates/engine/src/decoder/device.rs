@@ -8,8 +8,9 @@ use crate::weights::Weights;
 use model_factory_format::header::TensorInfo;
 use model_factory_spec::plan::{KvDtype, KvSize};
 use model_factory_spec::spec::{
-    AttentionWeights, BesideWeights, ClassifierWeights, DenseLayer, DenseWeights, ExpertsWeights, InputWeights,
-    JoinedInput, LayerEmbeddingWeights, LinearWeights, Mixer, ModelSpec, Multipliers, NormWeights, WeightTypes,
+    AltUpUse, AltUpWeights, AttentionWeights, BesideWeights, ClassifierWeights, DenseLayer, DenseWeights,
+    ExpertsWeights, InputWeights, JoinedInput, LaurelWeights, LayerEmbeddingUse, LayerEmbeddingWeights, LinearWeights,
+    Mixer, ModelSpec, Multipliers, NormWeights, WeightTypes,
 };
 use std::ops::Range;
 
@@ -134,6 +135,8 @@ pub struct Extensions<'d, D: Device> {
     pub encoder: Option<&'d dyn EncoderLayers<D>>,
     /// Layers with embeddings and factors of their own.
     pub layer_embeddings: Option<&'d dyn LayerEmbeddings<D>>,
+    /// Several residual streams, and residuals beside attention.
+    pub streams: Option<&'d dyn ResidualStreams<D>>,
     /// Operations that read and give hidden states: vectors of texts, classifiers, prediction heads.
     pub hidden_states: Option<&'d dyn HiddenStates<D>>,
     /// Attention to latents.
@@ -147,6 +150,7 @@ impl<D: Device> Extensions<'_, D> {
         experts: None,
         encoder: None,
         layer_embeddings: None,
+        streams: None,
         hidden_states: None,
         latents: None,
     };
@@ -232,6 +236,28 @@ pub trait LayerEmbeddings<D: Device> {
 
     /// `hidden` *= `factor`.
     fn scale(&self, pass: &mut D::Pass<'_>, factor: f32) -> Result<()>;
+}
+
+/// Several residual streams, of which blocks read the first, and residuals beside attention. The formulas are those of
+/// [`AltUpWeights`], [`AltUpUse`] and [`LaurelWeights`].
+pub trait ResidualStreams<D: Device> {
+    /// Begins the streams by `hidden`, which is the first.
+    fn begin(&self, pass: &mut D::Pass<'_>, streams: &AltUpWeights<D>) -> Result<()>;
+
+    /// Predicts every stream; `hidden` = the first.
+    fn predict(&self, pass: &mut D::Pass<'_>, layer: &AltUpUse<D>) -> Result<()>;
+
+    /// Corrects every stream by `hidden`, what a block has made of the first; `hidden` = the first, scaled as its embedding reads it.
+    fn correct(&self, pass: &mut D::Pass<'_>, layer: &AltUpUse<D>) -> Result<()>;
+
+    /// Adds the embedding of a layer to all streams but the first: `mixed`, its gated input, through its output projection and norm.
+    fn add_layer_embedding(&self, pass: &mut D::Pass<'_>, embedding: &LayerEmbeddingUse<D>) -> Result<()>;
+
+    /// `hidden` = the mean of all streams as they end.
+    fn end(&self, pass: &mut D::Pass<'_>, streams: &AltUpWeights<D>) -> Result<()>;
+
+    /// `hidden` += `x + norm(up(down(x)))` with `x` the norm of `hidden`.
+    fn add_laurel(&self, pass: &mut D::Pass<'_>, norm: Option<&D::Norm>, laurel: &LaurelWeights<D>) -> Result<()>;
 }
 
 /// Hidden states on the host, `[rows, hidden]`.

@@ -6,6 +6,7 @@ use crate::cancel::CancellationToken;
 use crate::error::Result;
 use model_factory_spec::block::ExpertInput;
 use model_factory_spec::spec::{FeedForwardLayer, FeedForwardWeights, LayerEmbeddingUse, LayerWeights, Mixer};
+use std::f32::consts::FRAC_1_SQRT_2;
 
 /// A block of a decoder. A pass calls [`Layer::store`] for all rows, [`Layer::mix`] and then [`Layer::forward`];
 /// between them the last layer drops the rows whose logits are not wanted.
@@ -21,6 +22,9 @@ pub(super) struct Layer<'l, D: Device> {
 impl<'l, D: Device> Layer<'l, D> {
     /// Stores what later positions need of every row, and leaves in `pass` what [`mix`](Self::mix) needs.
     pub(super) fn store(&self, pass: &mut D::Pass<'_>) -> Result<()> {
+        if let Some(altup) = &self.weights.altup {
+            required(self.extensions.streams)?.predict(pass, altup)?;
+        }
         let Some(mixer) = &self.weights.mixer else { return Ok(()) };
         let store = |pass: &mut D::Pass<'_>, layer: &Mixer<D>| {
             self.device.norm_project(pass, mixer.norm.as_ref(), layer)?;
@@ -59,7 +63,7 @@ impl<'l, D: Device> Layer<'l, D> {
     /// Brings the residual stream through this block, whose mixer has mixed its rows.
     pub(super) fn forward(&self, pass: &mut D::Pass<'_>, cancel: &CancellationToken) -> Result<()> {
         let &Layer { device, extensions, index, residual, .. } = self;
-        let LayerWeights { mixer, feed_forward, layer_embedding, scale, parallel } = self.weights;
+        let LayerWeights { mixer, feed_forward, altup, layer_embedding, scale, parallel } = self.weights;
         let output = |norm: &'l Option<D::Norm>| Output { norm: norm.as_ref(), scale: residual };
         cancel.check()?;
         self.route_early(pass)?;
@@ -68,10 +72,16 @@ impl<'l, D: Device> Layer<'l, D> {
             cancel.check()?;
         }
         if let Some(mixer) = mixer {
+            if let Some(laurel) = &mixer.laurel {
+                required(extensions.streams)?.add_laurel(pass, mixer.norm.as_ref(), laurel)?;
+            }
             device.linear_add(pass, Operand::Mixed, mixer.layer.output(), output(&mixer.output_norm))?;
             if let Some(beside) = &mixer.beside {
                 required(extensions.recurrent)?.swap_aside(pass)?;
                 device.linear_add(pass, Operand::Mixed, beside.output(), output(&mixer.output_norm))?;
+            }
+            if mixer.laurel.is_some() {
+                required(extensions.layer_embeddings)?.scale(pass, FRAC_1_SQRT_2)?;
             }
             self.norm_sum(pass, &mixer.sum_norm)?;
             cancel.check()?;
@@ -91,11 +101,21 @@ impl<'l, D: Device> Layer<'l, D> {
             }
             self.norm_sum(pass, sum_norm)?;
         }
+        if let Some(altup) = altup {
+            cancel.check()?;
+            required(extensions.streams)?.correct(pass, altup)?;
+        }
         if let Some(embedding) = layer_embedding {
             let LayerEmbeddingUse { gate, output, output_norm } = &**embedding;
             cancel.check()?;
             required(extensions.layer_embeddings)?.gate_layer_input(pass, gate, index)?;
-            device.linear_add(pass, Operand::Mixed, output, Output { norm: Some(output_norm), scale: residual })?;
+            match altup {
+                Some(_) => required(extensions.streams)?.add_layer_embedding(pass, embedding)?,
+                None => {
+                    let output_of = Output { norm: Some(output_norm), scale: residual };
+                    device.linear_add(pass, Operand::Mixed, output, output_of)?;
+                }
+            }
         }
         match scale.as_deref() {
             Some(&[scale]) if scale != 1.0 => required(extensions.layer_embeddings)?.scale(pass, scale),

@@ -18,7 +18,7 @@ mod stored;
 pub use compute::Compute;
 pub use device::{
     Batch, Device, EncoderLayers, ExpertLayers, Extensions, HiddenStates, LatentLayers, LayerEmbeddings, Operand,
-    Output, RecurrentLayers, Sequence,
+    Output, RecurrentLayers, ResidualStreams, Sequence,
 };
 pub use kv_cache::{KvCache, Parts};
 pub use logits::Logits;
@@ -160,7 +160,8 @@ impl<D: Device> Decoder<D> {
         hidden_states: &mut Vec<f32>,
         cancel: &CancellationToken,
     ) -> Result<()> {
-        let ModelWeights { embedding, input, joined, layer_embedding, layers, final_norm, head, .. } = &self.weights;
+        let ModelWeights { embedding, input, joined, layer_embedding, altup, layers, final_norm, head, .. } =
+            &self.weights;
         let (device, extensions) = (&self.device, &self.device.extensions());
         device.embed(pass, embedding, self.multipliers.embedding)?;
         if let Some(joined) = joined {
@@ -175,6 +176,9 @@ impl<D: Device> Decoder<D> {
         }
         if let Some(embedding) = layer_embedding {
             required(extensions.layer_embeddings)?.layer_inputs(pass, embedding)?;
+        }
+        if let Some(altup) = altup {
+            required(extensions.streams)?.begin(pass, altup)?;
         }
         for (index, weights) in layers.iter().enumerate() {
             let layer = Layer { device, extensions, weights, index, residual: self.multipliers.residual };
@@ -198,6 +202,9 @@ impl<D: Device> Decoder<D> {
             layer.forward(pass, cancel)?;
         }
         cancel.check()?;
+        if let Some(altup) = altup {
+            required(extensions.streams)?.end(pass, altup)?;
+        }
         let norm = final_norm.as_ref();
         if options.hidden_states == HiddenOutput::All {
             required(extensions.hidden_states)?.read_hidden(pass, norm, true, hidden_states)?;

@@ -128,7 +128,7 @@ pub(crate) fn for_each_float(floats: Floats<'_>, mut each: impl FnMut(usize, f32
 
 /// The sum of `term(x)` in sixteen lanes.
 #[inline(always)]
-fn sum_in_lanes(x: &[f32], term: impl Fn(f32) -> f64) -> f64 {
+pub(super) fn sum_in_lanes(x: &[f32], term: impl Fn(f32) -> f64) -> f64 {
     let mut lanes = [0.0f64; 16];
     let (chunks, rest) = x.as_chunks::<16>();
     for chunk in chunks {

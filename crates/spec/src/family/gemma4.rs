@@ -5,7 +5,7 @@ use super::gemma2::{LOGIT_CAP, NORMS};
 use super::*;
 
 #[rustfmt::skip]
-const LAYERS: &[TensorName] = &[
+pub(super) const LAYERS: &[TensorName] = &[
     TensorName { role: Role::LayerScale,               gguf: "blk.{}.layer_output_scale.weight", config: "model.layers.{}.layer_scalar" },
     TensorName { role: Role::LayerEmbedding,           gguf: "per_layer_token_embd",             config: "model.embed_tokens_per_layer" },
     TensorName { role: Role::LayerEmbeddingProjection, gguf: "per_layer_model_proj",             config: "model.per_layer_model_projection" },

@@ -8,9 +8,9 @@ mod starts;
 pub use crate::spec::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
 pub(crate) use parts::DENSE;
 pub use parts::{
-    AdjustedWidth, DenseLayers, Encoder, Evidence, ExpertTable, Factor, FactorOf, FullAttention, GateWidth, GroupTable,
-    HeadNorms, Normalized, Parallel, PlaceOfLayers, Refusal, StateLayers, StateTable, Unrotated, Variant, Window,
-    WindowPattern, WindowRope,
+    AdjustedWidth, AltUpTable, DenseLayers, Encoder, Evidence, ExpertTable, Factor, FactorOf, FullAttention, GateWidth,
+    GroupTable, HeadNorms, Normalized, Parallel, PlaceOfLayers, Refusal, SparseGates, StateLayers, StateTable,
+    Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
 pub use starts::LLAMA_LIKE_TENSORS;
@@ -126,6 +126,7 @@ families! {
     iquestcoder,
     ministral,
     gemma4_unified,
+    gemma3n,
     lfm3,
     hyperclovax,
     olmo,
@@ -278,6 +279,15 @@ pub struct BlockTable {
     /// Per-layer embeddings, one row for each token and layer, which the layer's block reads: the key of the elements
     /// of a row, and its default in `config.json`, with its source. In GGUF absent or 0 means none.
     pub layer_embedding: Option<(Key, usize, &'static str)>,
+    /// The key of `config.json` for the tokens that have such rows, where they may be fewer than the vocabulary's, and its
+    /// default, with its source. Later ones have the first row.
+    pub layer_vocabulary: Option<(&'static str, usize, &'static str)>,
+    /// Several residual streams, where the family has them.
+    pub altup: Option<AltUpTable>,
+    /// The key of the rank of a further residual beside attention, and its value where it is absent, with its source.
+    pub laurel_rank: Option<(Key, usize, &'static str)>,
+    /// Gates of feed-forward layers of which only the largest count, where there are any.
+    pub sparse_gates: Option<SparseGates>,
     /// Whether scores are divided by the elements of a head, not by their square root.
     pub scores_by_head: bool,
     /// GGUF models whose scores are divided by the square root of `hidden / heads`, which the files do not say: their
@@ -491,6 +501,10 @@ pub const LLAMA_LIKE: Family = Family {
         passes: None,
         shared_layers: None,
         layer_embedding: None,
+        layer_vocabulary: None,
+        altup: None,
+        laurel_rank: None,
+        sparse_gates: None,
         scores_by_head: false,
         gguf_score_scale: &[],
         states: None,

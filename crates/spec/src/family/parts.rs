@@ -114,6 +114,27 @@ pub struct FullAttention {
     pub keys_are_values: &'static str,
 }
 
+/// Several residual streams (AltUp, arXiv 2301.13310), each predicted before a block and corrected by what it puts out.
+#[derive(Clone, Copy, Debug)]
+pub struct AltUpTable {
+    /// The key of their number.
+    pub streams: Key,
+    /// The default of that number, with its source.
+    pub default: (usize, &'static str),
+    /// The flag of `config.json` under which the corrected stream is scaled before it gates a layer's embedding, true if
+    /// absent. In GGUF it always is.
+    pub scaled: &'static str,
+}
+
+/// Gates that are cut to the largest ones, as if they were distributed normally.
+#[derive(Clone, Copy, Debug)]
+pub struct SparseGates {
+    /// The key of the list of the part that is cut in each layer; in GGUF of deviations above the mean.
+    pub list: Key,
+    /// The number of the first layers that are cut where `config.json` has no list and more layers, and the part, with the source.
+    pub default: (usize, f64, &'static str),
+}
+
 /// What norms of queries and keys are over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadNorms {

@@ -139,4 +139,17 @@ pub enum Role {
     LayerEmbeddingOutputNorm,
     /// The factor of the residual stream after a block, `[1]`. Tables have its whole name.
     LayerScale,
+    /// The projections that further residual streams begin with, and those by which they end; `{}` is the number of one, and in
+    /// GGUF all are in one tensor.
+    AltUpInput,
+    AltUpOutput,
+    AltUpRouterNorm,
+    AltUpRouter,
+    AltUpPrediction,
+    AltUpCorrection,
+    /// The factors of the corrected stream that a layer's embedding is gated by, `[hidden]`. Tables have its whole name.
+    AltUpScale,
+    LaurelDown,
+    LaurelUp,
+    LaurelNorm,
 }

@@ -63,7 +63,8 @@ pub struct CpuBuffers {
     pub hidden: usize,
     /// A row of the embedding, which is there before a projection makes the residual stream of it.
     pub embedding: usize,
-    /// The products of a token mixer's input: queries, keys and values.
+    /// The products of a token mixer's input: queries, keys and values. It also holds the coefficients of residual streams, and what is
+    /// in the middle of a low-rank residual.
     pub projected: usize,
     /// The input of a token mixer's output projection, which is the attention's output. It also holds the gated input
     /// of a layer's embedding, the sum of experts' outputs where experts are next to a dense layer, and after it the latents
@@ -73,7 +74,7 @@ pub struct CpuBuffers {
     pub aside: usize,
     /// The feed-forward layer's activations, as the down projection reads them.
     pub activated: usize,
-    /// The output of a sub-layer before its norm; 0 where no layer has such a norm.
+    /// The output of a sub-layer before its norm, or of a residual stream; 0 where no layer has any.
     pub output: usize,
     /// The operand of a product, of the widest product.
     pub operand: usize,
@@ -84,6 +85,8 @@ pub struct CpuBuffers {
     pub experts: usize,
     /// The inputs of all layers, where layers have embeddings.
     pub layer_inputs: usize,
+    /// All residual streams, where there are several.
+    pub streams: usize,
     /// Buffers of a prediction head: the hidden state it gets, the input of its projection, and the hidden state it returns.
     pub joined: usize,
     /// The logits of the last row.
@@ -113,7 +116,7 @@ impl CpuBuffers {
         CpuBuffers {
             hidden: spec.hidden,
             embedding: spec.weights.embedding.weight.shape[1] as usize,
-            projected: mixers().map(Mixer::projected).max().unwrap_or(0),
+            projected: mixers().map(Mixer::projected).max().unwrap_or(0).max(beside_mixers(spec)),
             mixed: mixers()
                 .map(|mixer| mixer.mixed().saturating_add(mixer.latents()))
                 .max()
@@ -122,11 +125,12 @@ impl CpuBuffers {
                 .max(summed),
             aside: spec.weights.layers.iter().map(aside).max().unwrap_or(0),
             activated: wide,
-            output: if spec.weights.layers.iter().any(LayerWeights::norms_outputs) { spec.hidden } else { 0 },
+            output: if spec.weights.layers.iter().any(puts_out) { spec.hidden } else { 0 },
             operand: widest_operand(spec),
             up_gate: wide.saturating_mul(2),
             experts: spec.weights.layers.iter().map(expert_elements).max().unwrap_or(0),
             layer_inputs: input.saturating_mul(spec.layers()),
+            streams: streams(spec).saturating_mul(spec.hidden),
             joined: if spec.weights.joined.is_some() { spec.hidden.saturating_mul(4) } else { 0 },
             logits: spec.vocab,
             distances: if by_distance(spec) { spec.heads.saturating_mul(2) } else { 0 },
@@ -179,7 +183,8 @@ impl CpuBuffers {
 
     fn row(&self) -> u64 {
         let CpuBuffers { hidden, embedding, projected, mixed, aside, activated, output, operand, .. } = *self;
-        let CpuBuffers { up_gate, experts, layer_inputs, joined, distances, logits: _, latents: _, .. } = *self;
+        let CpuBuffers { up_gate, experts, layer_inputs, streams, joined, distances, logits: _, latents: _, .. } =
+            *self;
         let hidden = hidden.max(embedding);
         let all = [
             hidden,
@@ -192,6 +197,7 @@ impl CpuBuffers {
             up_gate,
             experts,
             layer_inputs,
+            streams,
             joined,
             distances,
         ];
@@ -221,7 +227,8 @@ fn widest_operand(spec: &ModelSpec) -> usize {
         spec.weights.layers.iter().flat_map(LayerWeights::mixers).map(widest_input).chain(ups.map(|up| up.rank));
     let joined = if spec.weights.joined.is_some() { spec.hidden.saturating_mul(2) } else { 0 };
     let embedding = spec.weights.embedding.weight.shape[1] as usize;
-    mixed.chain([spec.hidden, embedding, widest_feed_forward(spec), layer_input(spec), joined]).max().unwrap_or(0)
+    let others = [spec.hidden, embedding, widest_feed_forward(spec), layer_input(spec), joined, beside_mixers(spec)];
+    mixed.chain(others).max().unwrap_or(0)
 }
 
 /// Elements of the longest row that a mixer's products after its inputs read.
@@ -240,6 +247,26 @@ fn aside(layer: &LayerWeights) -> usize {
 fn latent_elements(attention: &AttentionWeights) -> usize {
     const TILE: usize = 64;
     attention.kv.latent().map_or(0, |latent| latent.rank.saturating_mul(TILE.saturating_add(latent.plain)))
+}
+
+/// Whether a layer has an output that is changed before it is added.
+fn puts_out(layer: &LayerWeights) -> bool {
+    let has_laurel = layer.mixer.as_ref().is_some_and(|mixer| mixer.laurel.is_some());
+    layer.norms_outputs() || layer.altup.is_some() || has_laurel
+}
+
+/// The number of residual streams, where there are several.
+fn streams(spec: &ModelSpec) -> usize {
+    spec.weights.altup.as_ref().map_or(0, |altup| altup.inputs.len().saturating_add(1))
+}
+
+/// Elements that a row of the products beside those of a mixer takes: what a router of streams and its coefficients are, and the
+/// low-rank residual.
+fn beside_mixers(spec: &ModelSpec) -> usize {
+    let ranks = spec.weights.layers.iter().filter_map(|layer| layer.mixer.as_ref()?.laurel.as_ref());
+    let rank = ranks.map(|laurel| laurel.down.weight.shape[0] as usize).max().unwrap_or(0);
+    let streams = streams(spec);
+    streams.saturating_mul(streams.saturating_add(1)).max(rank)
 }
 
 /// Elements of a row of a layer's input where layers have embeddings.

@@ -2,7 +2,7 @@
 
 use super::reader::missing;
 use super::routed::{ExpertGates, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
-use super::tensors::{Fused, Rows, Tensors, rows_of};
+use super::tensors::{Fused, Rows, Tensors, is_flat, rows_of};
 use super::{BesideWeights, LinearWeights, Norm, NormWeights, Scaling};
 use crate::block::{ExpertInput, RouterScore};
 use crate::error::{Error, Result};
@@ -15,6 +15,20 @@ use model_factory_dtypes::DType;
 const BLOCK: u64 = 32;
 
 impl Tensors<'_> {
+    /// As [`matrix`](Self::matrix), of one row, which GGUF stores as a vector.
+    pub(super) fn row_or_matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
+        let name = self.weight_name(role, layer);
+        let (outputs, inputs, because) = self.shape(role, layer);
+        let vector = self.table.get(&name).is_some_and(|tensor| tensor.shape.len() == 1 && !is_flat(tensor));
+        if !vector || outputs != 1 {
+            return self.matrix(role, layer);
+        }
+        let row = self.checked(&name, &[inputs], &because)?;
+        self.check_matrix_dtype(&row)?;
+        let bias = self.bias(role, layer)?;
+        Ok(LinearWeights { bias, ..LinearWeights::new(TensorInfo { shape: vec![1, inputs], ..row }) })
+    }
+
     pub(super) fn experts(&mut self, layer: usize, routing: Routing) -> Result<ExpertsWeights> {
         let at = Some(layer);
         let mut shared = None;

@@ -94,7 +94,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let embeds = Embeds::read(&reader)?;
     let dense = tensors.dense_layers(embeds.by().map(|by| by.pooling.len()))?;
     let input = tensors.input()?;
-    let layer_embedding = tensors.layer_embedding()?;
+    let (layer_embedding, altup) = (tensors.layer_embedding()?, tensors.altup()?);
     let shared = (&embedding, head.as_ref(), final_norm.as_ref());
     let predictor = wanted.predictor.then(|| tensors.predictor(shared, routing)).transpose()?;
     tensors.note_predictor(predictor.is_some())?;
@@ -104,8 +104,18 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
         note_scheme(scheme, &tensors.plain_modules, &unused_tensors, &reader);
     }
     let embedding = LinearWeights { bias: None, ..embedding };
-    let weights =
-        ModelWeights { embedding, input, joined: None, layer_embedding, layers, final_norm, head, classifier, dense };
+    let weights = ModelWeights {
+        embedding,
+        input,
+        joined: None,
+        layer_embedding,
+        altup,
+        layers,
+        final_norm,
+        head,
+        classifier,
+        dense,
+    };
 
     let tokenizer = TokenizerSpec::from_header(header)?;
     let sampling = Sampling::read(&reader)?;

@@ -292,9 +292,8 @@ impl Reader<'_> {
                 kinds.sources[usize::from(windowed)] = source;
             }
         }
-        if self.is_gguf() {
-            kinds.widths = self.listed_sizes(self.family.files.keys.feed_forward, layers)?.unwrap_or_default();
-        } else if kinds.first_shared < layers && self.fields().boolean(double_wide)? == Some(true) {
+        kinds.widths = self.listed_sizes(self.family.files.keys.feed_forward, layers)?.unwrap_or_default();
+        if !self.is_gguf() && kinds.first_shared < layers && self.fields().boolean(double_wide)? == Some(true) {
             kinds.shared_widening = 2;
         }
         Ok(())

@@ -5,7 +5,7 @@ use super::tensors::Tensors;
 use super::weights::{mapped, weights};
 use super::{LinearWeights, MapWeights, Stored, WeightTypes};
 use crate::error::Result;
-use crate::family::Role;
+use crate::family::{Key, Role};
 use crate::header::TensorInfo;
 
 /// The most elements of a row of all layers together.
@@ -18,7 +18,7 @@ weights! {
     pub struct LayerEmbeddingWeights<W> {
         /// Elements of a row for one layer.
         pub width: usize,
-        /// The embedding, `[vocab, layers * width]`.
+        /// The embedding, `[vocab, layers * width]`, or of fewer tokens: later ones have the first row.
         pub embedding: W::Matrix = matrix,
         /// The projection of the model's embedding, `[layers * width, hidden]`.
         pub projection: W::Matrix = matrix,
@@ -53,6 +53,14 @@ impl Reader<'_> {
             return Err(self.value(&key, width, format!("at most {MOST_ELEMENTS} elements in all layers together")));
         }
         Ok(width)
+    }
+
+    /// How many of the tokens of a `vocab` have such an embedding.
+    pub(super) fn layer_vocab(&self, vocab: usize) -> Result<usize> {
+        let Some((key, default, why)) = self.family.block.layer_vocabulary.filter(|_| !self.is_gguf()) else {
+            return Ok(vocab);
+        };
+        Ok(self.or_default(self.size(Key::config(key))?, key, (default, why)))
     }
 }
 

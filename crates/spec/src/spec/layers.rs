@@ -20,6 +20,8 @@ pub(super) struct Layers {
     single: Option<Vec<SubLayer>>,
     /// Whether all layers are mixers alone.
     only_mixers: bool,
+    /// How many deviations above their mean gates count from, in each of the first layers.
+    sparsity: Vec<f32>,
     pub(super) kinds: Kinds,
 }
 
@@ -36,6 +38,11 @@ impl Layers {
         };
         let mixes = matches!(single, SubLayer::State | SubLayer::Attention);
         (mixes, !mixes)
+    }
+
+    /// How many deviations above their mean the gates of `layer` count from, where not all do.
+    pub(super) fn sparsity(&self, layer: usize) -> Option<f32> {
+        self.sparsity.get(layer).copied().filter(|deviations| deviations.is_finite())
     }
 
     /// Drops a window that no sequence of `context` positions exceeds.
@@ -100,7 +107,8 @@ impl Reader<'_> {
         let kinds = self.kinds(sizes, with_window)?;
         let window_rope = usize::from(family.rope.window.is_some());
         let only_mixers = self.only_states();
-        Ok(Layers { window, rotated, window_rope, with_state, single, only_mixers, kinds })
+        let sparsity = self.sparsity(sizes.layers)?;
+        Ok(Layers { window, rotated, window_rope, with_state, single, only_mixers, sparsity, kinds })
     }
 
     /// The window, where the family has one. 0 in GGUF and null mean no window.

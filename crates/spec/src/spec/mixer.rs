@@ -1,7 +1,7 @@
 //! Token mixers: the first sub-layer of a block.
 
 use super::weights::{mapped, weights};
-use super::{LatentWeights, LinearWeights, MapWeights, PositionScores, Stored, WeightTypes};
+use super::{LatentWeights, LaurelWeights, LinearWeights, MapWeights, PositionScores, Stored, WeightTypes};
 use crate::block::KeySharing;
 
 weights! {
@@ -13,6 +13,8 @@ weights! {
         pub layer: Mixer<W> = part,
         /// A mixer with a state next to attention, which reads the same input and whose output is added too.
         pub beside: Option<Box<Mixer<W>>> = optional boxed part,
+        /// A residual that is added with its output.
+        pub laurel: Option<Box<LaurelWeights<W>>> = optional boxed part,
         /// The norm of its output, `[hidden]`, before the output is added to the residual stream.
         pub output_norm: Option<W::Norm> = optional norm,
         /// The norm of the residual stream, `[hidden]`, after the output is added.

@@ -1,5 +1,6 @@
 //! Header -> ModelSpec: finds the family and resolves every tensor by role, shape and dtype.
 
+mod altup;
 mod classifier;
 mod columns;
 mod curve;
@@ -29,6 +30,7 @@ mod sampling;
 mod scaling;
 mod single;
 mod sizes;
+mod sparsity;
 mod states;
 mod tensors;
 mod unsupported;
@@ -37,6 +39,7 @@ mod weights;
 mod words;
 
 pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
+pub use altup::{AltUpUse, AltUpWeights, LaurelWeights};
 pub use classifier::{ClassifierWeights, ScoreActivation};
 pub use columns::Columns;
 pub use curve::Curve;
@@ -50,6 +53,7 @@ pub use mixer::{
     AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueProjections, KeyValueWeights, KeysValues,
     MambaWeights, Mixer, MixerWeights, SelectionWeights, ShortConvWeights,
 };
+pub use norms::{Norm, NormWeights};
 pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
 pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Normalization, Routing, SharedExpert};
@@ -151,6 +155,8 @@ weights! {
         pub final_norm: Option<W::Norm> = optional norm,
         /// Where layers have embeddings of their own.
         pub layer_embedding: Option<Box<LayerEmbeddingWeights<W>>> = optional boxed part,
+        /// Where there are several residual streams.
+        pub altup: Option<Box<AltUpWeights<W>>> = optional boxed part,
         /// The decoder blocks in order.
         pub layers: Vec<LayerWeights<W>> = list part,
         /// `[vocab, hidden]`; the embedding itself when tied. None of a model that makes vectors of texts, and no text.
@@ -167,7 +173,9 @@ weights! {
         pub mixer: Option<MixerWeights<W>> = optional part,
         /// The feed-forward layer, added to the residual stream. None where a layer is a mixer alone.
         pub feed_forward: Option<FeedForwardWeights<W>> = optional part,
-        /// How it adds its embedding to the residual stream, after the feed-forward layer.
+        /// How it predicts and corrects the residual streams, where there are several.
+        pub altup: Option<Box<AltUpUse<W>>> = optional boxed part,
+        /// How it adds its embedding to the residual stream, after the feed-forward layer; of several streams to all but the first.
         pub layer_embedding: Option<Box<LayerEmbeddingUse<W>>> = optional boxed part,
         /// What the residual stream is multiplied by after all of it, `[1]`.
         pub scale: Option<W::Numbers> = optional numbers,
@@ -205,6 +213,8 @@ weights! {
     pub struct DenseWeights<W> {
         /// The activation; a gate projection has the shape of `up`.
         pub activation: Activation<W::Matrix> = matrices,
+        /// How many deviations above their mean gates count from, and by how much they are above that, where not all count.
+        pub sparsity: Option<f32>,
         /// The numbers of the activation, where a layer has its own.
         pub curve: Option<Curve<W>> = optional part,
         /// The up projection, `[feed_forward, hidden]`.
@@ -336,28 +346,6 @@ pub enum Int8Activations<T = TensorInfo> {
     PerTensor { symmetric: bool },
     /// Stored: a scale of one float, and one I8, 0 where there is none.
     Static { scale: T, zero_point: Option<T> },
-}
-
-/// A norm.
-#[derive(Clone, Debug)]
-pub struct NormWeights {
-    /// What it multiplies by, `[width]`; one where the model has no such tensor.
-    pub weight: Option<TensorInfo>,
-    /// Elements of a row.
-    pub width: usize,
-    /// Its formula.
-    pub kind: Norm,
-}
-
-/// The formula of a norm. Complete.
-#[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)] // those of the variants say what their fields are
-pub enum Norm<T = TensorInfo> {
-    /// `x / sqrt(mean(x^2) + eps) * weight`, or `... * (1 + weight)` where the weight is stored as its `offset` from one.
-    Rms { eps: f64, offset: bool },
-    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight`, with the weight as in the other, and `+ bias`, `[width]`, where
-    /// there is one.
-    Layer { eps: f64, offset: bool, bias: Option<T> },
 }
 
 fn elements<'t>(tensors: impl IntoIterator<Item = &'t TensorInfo>) -> u64 {

@@ -1,10 +1,31 @@
 //! The kind and the epsilons of norms.
 
 use super::reader::{Reader, missing};
-use super::{Norm, NormWeights};
 use crate::error::Result;
 use crate::family::{Key, NormKind};
 use crate::header::TensorInfo;
+
+/// A norm.
+#[derive(Clone, Debug)]
+pub struct NormWeights {
+    /// What it multiplies by, `[width]`; one where the model has no such tensor.
+    pub weight: Option<TensorInfo>,
+    /// Elements of a row.
+    pub width: usize,
+    /// Its formula.
+    pub kind: Norm,
+}
+
+/// The formula of a norm. Complete.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // those of the variants say what their fields are
+pub enum Norm<T = TensorInfo> {
+    /// `x / sqrt(mean(x^2) + eps) * weight`, or `... * (1 + weight)` where the weight is stored as its `offset` from one.
+    Rms { eps: f64, offset: bool },
+    /// `(x - mean(x)) / sqrt(variance(x) + eps) * weight`, with the weight as in the other, and `+ bias`, `[width]`, where
+    /// there is one.
+    Layer { eps: f64, offset: bool, bias: Option<T> },
+}
 
 impl Reader<'_> {
     /// The kind and the epsilon of every norm.

@@ -65,6 +65,7 @@ impl Tensors<'_> {
                 projection: self.matrix(Role::NextProjection, at)?,
             })),
             layer_embedding: None,
+            altup: None,
             layers: vec![self.layer(layer, routing)?],
             final_norm: Some(norm),
             head: Some(own_head.unwrap_or_else(|| head.clone())),

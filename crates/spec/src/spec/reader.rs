@@ -342,6 +342,9 @@ impl<'a> Reader<'a> {
             gate: self.gate_width(heads)?,
             context,
             layer_embedding: self.layer_embedding_width(layers)?,
+            layer_vocab: self.layer_vocab(vocab)?,
+            streams: self.streams()?,
+            laurel_rank: self.laurel_rank()?,
             token_types: self.token_types()?,
             first_position: first_position + family.head.first_position,
             relative_rows: 0,
@@ -442,7 +445,15 @@ impl<'a> Reader<'a> {
 
     pub(super) fn listed_numbers(&self, key: Key, layers: usize) -> Result<Option<Vec<i64>>> {
         let name = self.key(key);
-        let Some(metadata) = self.gguf() else { return Ok(None) };
+        let Some(metadata) = self.gguf() else {
+            let is_list = self.config.and_then(|config| config.object().get(&name)).is_some_and(Value::is_array);
+            let listed = is_list && self.family.block.shared_layers.is_some();
+            let sizes = if listed { self.listed(&name, "a whole number", Value::as_i64)? } else { None };
+            return match sizes {
+                Some(sizes) if sizes.len() != layers => Err(self.entries(&name, sizes.len(), layers)),
+                sizes => Ok(sizes),
+            };
+        };
         match metadata.array_len(&name) {
             None => Ok(None),
             Some(count) if count != layers => Err(self.entries(&name, count, layers)),

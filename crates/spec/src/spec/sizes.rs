@@ -28,6 +28,12 @@ pub(super) struct Sizes {
     pub(super) latent: Option<LatentSizes>,
     /// Elements of a token's embedding for a layer; 0 without per-layer embeddings.
     pub(super) layer_embedding: usize,
+    /// Tokens that have such an embedding.
+    pub(super) layer_vocab: usize,
+    /// Residual streams, where there are several; else 0.
+    pub(super) streams: usize,
+    /// The rank of a residual beside attention; 0 without it.
+    pub(super) laurel_rank: usize,
     /// Token types that have a row of their own; 0 where there are none.
     pub(super) token_types: usize,
     /// The row of a text's first token, where positions are rows of a matrix.
@@ -46,6 +52,7 @@ impl Sizes {
     pub(super) fn shape(&self, role: Role, block: &BlockTable) -> (u64, u64, String) {
         let &Sizes { hidden, feed_forward, heads, kv_heads, head_dim, vocab, layers, layer_embedding, .. } = self;
         let &Sizes { context, token_types, first_position, labels, embedding, relative_rows, .. } = self;
+        let &Sizes { layer_vocab, streams, laurel_rank, .. } = self;
         let ExpertSizes { count: experts, feed_forward: expert, shared_feed_forward: shared, .. } =
             self.experts.unwrap_or_default();
         let states = self.states.unwrap_or_default();
@@ -78,6 +85,8 @@ impl Sizes {
         let inner = || (feed_forward, format!("feed-forward width {feed_forward}"));
         let of_layer = || (layer_embedding, format!("{layer_embedding} elements a layer"));
         let of_layers = || (layers * layer_embedding, format!("{layers} layers of {layer_embedding} elements"));
+        let of_streams = || (streams, format!("{streams} streams"));
+        let of_rank = || (laurel_rank, format!("rank {laurel_rank}"));
         let of_experts = || (experts, format!("{experts} experts"));
         let of_expert = || (expert, format!("expert width {expert}"));
         let of_shared = || (shared, format!("width {shared} of the shared expert"));
@@ -101,7 +110,7 @@ impl Sizes {
             }
             Role::TokenTypes => matrix((token_types, format!("{token_types} kinds of tokens")), of_embedding()),
             Role::Classifier => matrix((labels, format!("{labels} labels")), width()),
-            Role::ClassifierDense | Role::ConvOut => matrix(width(), width()),
+            Role::ClassifierDense | Role::ConvOut | Role::AltUpInput | Role::AltUpOutput => matrix(width(), width()),
             Role::Qkv => {
                 let all = (heads + 2 * kv_heads) * head_dim;
                 matrix((all, format!("{} and twice {}", queries().1, keys().1)), width())
@@ -124,12 +133,19 @@ impl Sizes {
             Role::LatentValues => matrix(of_heads(of_values), latents()),
             Role::Gate | Role::Up => matrix(inner(), width()),
             Role::Down => matrix(width(), inner()),
-            Role::LayerEmbedding => matrix(vocabulary(), of_layers()),
+            Role::LayerEmbedding => matrix((layer_vocab, format!("vocabulary {layer_vocab}")), of_layers()),
             Role::LayerEmbeddingProjection => matrix(of_layers(), width()),
             Role::LayerEmbeddingGate => matrix(of_layer(), width()),
             Role::LayerEmbeddingOutput => matrix(width(), of_layer()),
             Role::LayerEmbeddingNorm => vector(of_layer()),
             Role::LayerScale => vector((1, "one number".into())),
+            Role::AltUpRouter => matrix(of_streams(), width()),
+            Role::AltUpPrediction => {
+                matrix((streams * streams, format!("{streams} by {streams} streams")), of_streams())
+            }
+            Role::AltUpCorrection => matrix(of_streams(), of_streams()),
+            Role::LaurelDown => matrix(of_rank(), width()),
+            Role::LaurelUp => matrix(width(), of_rank()),
             Role::Router => matrix(of_experts(), width()),
             Role::ChoiceBias | Role::ExpertScales => vector(of_experts()),
             Role::SharedRouter => matrix((1, "one row".into()), width()),

@@ -115,8 +115,8 @@ impl<'a> Tensors<'a> {
         let (mixes, feeds_forward) = if self.predicts { (true, true) } else { self.options.layers.sub_layers(layer) };
         let mixer = if mixes { Some(self.mixer(layer)?) } else { None };
         let feed_forward = if feeds_forward { Some(self.feed_forward(layer, experts)?) } else { None };
-        let layer_embedding = self.layer_embedding_use(layer)?;
-        Ok(LayerWeights { mixer, feed_forward, layer_embedding, scale: self.scale(layer)?, parallel })
+        let (altup, layer_embedding) = (self.altup_use(layer)?, self.layer_embedding_use(layer)?);
+        Ok(LayerWeights { mixer, feed_forward, altup, layer_embedding, scale: self.scale(layer)?, parallel })
     }
 
     fn mixer(&mut self, layer: usize) -> Result<MixerWeights> {
@@ -135,6 +135,7 @@ impl<'a> Tensors<'a> {
             norm,
             layer: mixer,
             beside,
+            laurel: self.laurel(layer)?,
             output_norm: self.norm_if_named(Role::AttentionOutputNorm, at)?,
             sum_norm: self.norm_if_named(Role::AttentionSumNorm, at)?,
         })
@@ -236,7 +237,8 @@ impl<'a> Tensors<'a> {
         let activation = self.options.factors.activation;
         let activation = activation.try_map(|()| self.matrix(gate, layer))?;
         let (up, down) = (self.matrix(up, layer)?, self.matrix(down, layer)?);
-        Ok(DenseWeights { activation, curve: self.curve(layer)?, up, down })
+        let sparsity = layer.and_then(|layer| self.options.layers.sparsity(layer));
+        Ok(DenseWeights { activation, sparsity, curve: self.curve(layer)?, up, down })
     }
 
     /// A linear layer's weight `[outputs, inputs]` and its bias, fused tensors resolved into their rows.
@@ -280,20 +282,6 @@ impl<'a> Tensors<'a> {
         }
         let factor = self.factor(&rows)?;
         Ok(LinearWeights { scaling, factor, ..LinearWeights::new(rows.tensor) })
-    }
-
-    /// As [`matrix`](Self::matrix), of one row, which GGUF stores as a vector.
-    pub(super) fn row_or_matrix(&mut self, role: Role, layer: Option<usize>) -> Result<LinearWeights> {
-        let name = self.weight_name(role, layer);
-        let (outputs, inputs, because) = self.shape(role, layer);
-        let vector = self.table.get(&name).is_some_and(|tensor| tensor.shape.len() == 1 && !is_flat(tensor));
-        if !vector || outputs != 1 {
-            return self.matrix(role, layer);
-        }
-        let row = self.checked(&name, &[inputs], &because)?;
-        self.check_matrix_dtype(&row)?;
-        let bias = self.bias(role, layer)?;
-        Ok(LinearWeights { bias, ..LinearWeights::new(TensorInfo { shape: vec![1, inputs], ..row }) })
     }
 
     pub(super) fn bias(&mut self, role: Role, layer: Option<usize>) -> Result<Option<TensorInfo>> {
@@ -556,7 +544,7 @@ impl<'a> Tensors<'a> {
 }
 
 /// Whether the tensor is one row of all codes of a matrix.
-fn is_flat(tensor: &TensorInfo) -> bool {
+pub(super) fn is_flat(tensor: &TensorInfo) -> bool {
     matches!(tensor.dtype, DType::NF4 | DType::FP4)
 }
 
