@@ -12,7 +12,7 @@ use model_factory_diagnostics::plan::{self, KvDtype, PlanMemory};
 use model_factory_diagnostics::report::{InputSummary, NextStep, Remedy};
 use model_factory_diagnostics::spec::{
     Activation, AttentionWeights, FeedForwardLayer, InputWeights, KeyValueProjections, KeysValues, LayerWeights, Mixer,
-    ModelSpec, Norm, NormWeights,
+    ModelSpec, Norm, NormWeights, QueryScale,
 };
 use model_factory_diagnostics::{
     DType, DeviceChoice, Hardware, Policy, Ready, Report, Speed, Verdict, assess, diagnose_with,
@@ -437,7 +437,7 @@ fn options_of_attention_and_of_matrices_that_gpus_lack_are_refused_by_name() {
     let norm = |spec: &mut ModelSpec, change: &dyn Fn(&mut NormWeights)| {
         change(spec.weights.final_norm.as_mut().expect("a norm"));
     };
-    let options: [(&str, Change<'_>); 10] = [
+    let options: [(&str, Change<'_>); 12] = [
         ("norms without weights", &|spec| norm(spec, &|of| of.weight = None)),
         ("norms stored as offsets from one", &|spec| {
             norm(spec, &|of| of.kind = Norm::Layer { eps: 1e-5, offset: true, bias: None });
@@ -449,6 +449,10 @@ fn options_of_attention_and_of_matrices_that_gpus_lack_are_refused_by_name() {
             dense.up.weight.shape[0] /= 2;
         }),
         ("ALiBi", &|spec| attention(spec, &|of| of.alibi = Some(8.0))),
+        ("attention within chunks", &|spec| attention(spec, &|of| (of.window, of.chunked) = (Some(1024), true))),
+        ("queries that grow with their position", &|spec| {
+            attention(spec, &|of| of.query_scale = Some(QueryScale { beta: 0.1, period: 1024, first: 0 }));
+        }),
         ("a limit of queries, keys and values", &|spec| attention(spec, &|of| of.qkv_limit = Some(8.0))),
         ("queries, keys and values in one matrix by heads", &|spec| attention(spec, &joined)),
         ("matrices that are stored by inputs", &|spec| attention(spec, &|of| of.q.transposed = true)),
