@@ -148,7 +148,6 @@ fn long_contexts_give_the_same_bits_in_chunks_alone_and_in_company() {
         "granite-4-h/bf16",
         "falcon-mamba/bf16",
         "deepseek-v3/bf16",
-        "mistral-4/bf16",
         "llama-4-chunks/bf16",
         "gpt-oss/mxfp4.gguf",
         "../packed/llama-mixed",
