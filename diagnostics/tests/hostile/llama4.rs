@@ -58,7 +58,12 @@ pub fn cases(table: &mut Table) {
     for (name, gguf, code, says) in [
         ("chunks of 4096", file.u32("llama4.attention.sliding_window", 4096), 11, "chunks of 4096"),
         ("chunks in half of the layers", file.u32("llama4.attention.sliding_window_pattern", 2), 11, "pattern"),
-        ("Llama 4 with experts at every third layer", file.u32("llama4.interleave_moe_layer_step", 3), 15, "blk.1.ffn_gate"),
+        (
+            "Llama 4 with experts at every third layer",
+            file.u32("llama4.interleave_moe_layer_step", 3),
+            15,
+            "blk.1.ffn_gate",
+        ),
         ("experts at no layer", file.u32("llama4.interleave_moe_layer_step", 0), 10, "interleave_moe_layer_step"),
         ("experts by a softmax", file.u32("llama4.expert_gating_func", 1), 11, "function 1"),
         ("no width of experts", file.without("llama4.expert_feed_forward_length"), 10, "expert_feed_forward_length"),
