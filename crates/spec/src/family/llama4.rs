@@ -83,5 +83,4 @@ pub(super) const FAMILY: Family = Family {
         Variant { name: "Llama 4 Maverick", any: &[&[Layers(48), Hidden(5120)]] },
     ],
     name: "Llama 4",
-    ..LLAMA_LIKE
 };
