@@ -8,8 +8,8 @@ use model_factory::session::WeightsDigest;
 use model_factory::{GenerateOptions, KvDtype, Model};
 
 /// Fixtures whose windows of 24 and 40 positions leave most of their contexts out: some layers, all layers, layers that read what others
-/// store.
-const FIXTURES: [&str; 5] = ["gemma-3", "gpt-oss", "mistral-7b", "gemma-4-e2b", "gemma-3n-other"];
+/// store, layers whose windows are chunks.
+const FIXTURES: [&str; 6] = ["gemma-3", "gpt-oss", "mistral-7b", "gemma-4-e2b", "gemma-3n-other", "llama-4-chunks"];
 
 fn load(fixture: &str, prefix_caching: bool) -> Model {
     let folder = common::named(fixture).folder.join("bf16");
@@ -42,6 +42,34 @@ fn a_sequence_takes_what_is_planned_and_its_bits_do_not_depend_on_its_steps() {
             }
         }
         assert_eq!(bits(&mut session, &ids[done..]), whole, "{fixture}");
+    }
+}
+
+/// Chunks, their size and how queries grow are no keys of Llama 4's GGUF files: beyond the end of a chunk they are what a folder says.
+#[test]
+fn chunks_end_in_gguf_where_they_do_in_a_folder() {
+    let (folder, file) = ("llama-4/f16", "llama-4/f16.gguf");
+    let ids = seeded_tokens(5, 8200, 256);
+    let last = |path: &std::path::Path| {
+        let model = common::builder().context_length(8448).sessions(1).load(path).unwrap();
+        assert!(model.spec().attentions().any(|attention| attention.chunked));
+        alone(&model, &ids).into_iter().map(f32::from_bits).collect::<Vec<_>>()
+    };
+    let whole = last(&common::archives::path(folder));
+    // Experts that are stored by inputs are summed up in another order.
+    assert!(common::relative_l2(&last(&common::archives::path(file)), &whole) < 1e-5);
+    // Without either, another function.
+    for (key, value) in [("attention_chunk_size", 10_000.into()), ("floor_scale", serde_json::Value::from(10_000))] {
+        let edited = tempfile::tempdir().unwrap();
+        for entry in std::fs::read_dir(common::archives::path(folder)).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), edited.path().join(entry.file_name())).unwrap();
+        }
+        let config = std::fs::read(edited.path().join("config.json")).unwrap();
+        let mut config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+        config[key] = value;
+        std::fs::write(edited.path().join("config.json"), config.to_string()).unwrap();
+        assert!(common::relative_l2(&last(edited.path()), &whole) > 1e-3, "{key}");
     }
 }
 

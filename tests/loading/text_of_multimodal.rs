@@ -67,6 +67,8 @@ fn has_the_bits_of_the_language_model_alone() {
         ("mistral-7b", mistral, in_front),
         ("ministral-3", mistral, behind),
         ("deepseek-v3", ["KimiVLForConditionalGeneration", "kimi_vl"], in_front),
+        ("llama-4", ["Llama4ForConditionalGeneration", "llama4"], in_front),
+        ("mistral-4", mistral, behind),
     ] {
         let [alone, within] = compare(fixture, wrapper, |_| (), rename);
         assert_eq!((&alone.spec().variant, alone.spec().family), (&within.spec().variant, within.spec().family));

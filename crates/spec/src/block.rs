@@ -227,6 +227,8 @@ pub enum ExpertInput {
     RouterBefore,
     /// The norm of the residual stream before the mixer.
     Before,
+    /// The norm of the residual stream after the mixer; for each expert times its weight, which its output has not.
+    Weighed,
 }
 
 /// Which value heads share a key head; each is shared by `value_heads / key_heads` of them.

@@ -79,6 +79,7 @@ fn options(family: &Family) -> Vec<String> {
         }
         Window::Flagged { flag: "", .. } => said.push("windows by `max_window_layers`".into()),
         Window::Flagged { flag, .. } => said.push(format!("a window by `{flag}`")),
+        Window::Chunks { .. } => said.push("chunks in layers that rotate".into()),
         _ => said.push("a window".into()),
     }
     rope(&family.rope, &mut said);
@@ -133,6 +134,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         head_norms,
         head_norm_flag: _,
         norms_rotated,
+        plain_head_norms,
         value_norm,
         gated_attention,
         attention_gate,
@@ -173,6 +175,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
         (after && !has(Role::AttentionNorm), "norms only after sub-layers"),
         (has(Role::AttentionSumNorm), "norms after each sum"),
         (has(Role::QNorm), norms_of_heads),
+        (plain_head_norms.is_some(), "norms of q and k without weights"),
         (norms_rotated, "after the rotation"),
         (value_norm, "norms of values"),
         (gated_attention || attention_gate.is_some(), "gates of attention's output"),
@@ -324,6 +327,7 @@ fn experts_of(experts: &ExpertTable, has: &dyn Fn(Role) -> bool) -> String {
         ),
         (with_shared != 1.0, "averaged"),
         (input == ExpertInput::RouterBefore, "chosen before attention"),
+        (input == ExpertInput::Weighed, "weights on their inputs"),
         (input == ExpertInput::Before, "next to attention and a dense layer"),
         (dense_layers.is_some(), "layers without"),
         (optional, "or none"),

@@ -300,14 +300,19 @@ pub struct WindowSummary {
     pub tokens: usize,
     /// How many layers.
     pub layers: usize,
+    /// Whether they are those of its own chunk.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub chunked: bool,
 }
 
 fn windows(spec: &ModelSpec) -> Vec<WindowSummary> {
-    let mut windows: BTreeMap<usize, usize> = BTreeMap::new();
-    for tokens in spec.attentions().filter_map(|attention| attention.window) {
-        *windows.entry(tokens).or_default() += 1;
+    let mut windows: BTreeMap<(usize, bool), usize> = BTreeMap::new();
+    for attention in spec.attentions() {
+        if let Some(tokens) = attention.window {
+            *windows.entry((tokens, attention.chunked)).or_default() += 1;
+        }
     }
-    windows.into_iter().map(|(tokens, layers)| WindowSummary { tokens, layers }).collect()
+    windows.into_iter().map(|((tokens, chunked), layers)| WindowSummary { tokens, layers, chunked }).collect()
 }
 
 /// The weights of `spec` in the order of the computation; a tied head is the embedding and not listed again.

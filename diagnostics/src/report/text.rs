@@ -165,8 +165,9 @@ fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
         let first = format!("{} of {}", counted(first.layers, "layer"), first.kind);
         page.row("", first + &others.collect::<String>());
     }
-    for WindowSummary { tokens, layers: with } in &model.windows {
-        page.row("", format_args!("a window of {tokens} in {with} of {layers} layers"));
+    for WindowSummary { tokens, layers: with, chunked } in &model.windows {
+        let window = if *chunked { "chunks" } else { "a window" };
+        page.row("", format_args!("{window} of {tokens} in {with} of {layers} layers"));
     }
     if let Some(experts) = &model.experts {
         let ExpertSummary { count, per_token, feed_forward, shared_feed_forward, layers: with, .. } = experts;

@@ -18,6 +18,7 @@ mod gemma3n;
 mod gemma4;
 mod gguf;
 mod latent;
+mod llama4;
 mod options;
 mod routing;
 mod safetensors;
@@ -82,6 +83,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         dense::cases(&mut table);
         gates::cases(&mut table);
         latent::cases(&mut table);
+        llama4::cases(&mut table);
         experts::cases(&mut table);
         routing::cases(&mut table);
         states::cases(&mut table);

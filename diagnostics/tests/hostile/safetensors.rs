@@ -330,7 +330,7 @@ fn rope(table: &mut Table, llama: &Files, plain: &Files) {
     case("rope_scaling.rope_type", json!("llama4"), 10, "rope_scaling.rope_type");
     case("rope_scaling.factor", json!(0), 10, "rope_scaling.factor");
     case("rope_scaling.factor", json!(-8), 10, "rope_scaling.factor");
-    case("rope_scaling.high_freq_factor", json!(1.0), 10, "rope_scaling.high_freq_factor");
+    case("rope_scaling.high_freq_factor", json!(0.5), 10, "rope_scaling.high_freq_factor");
     case("rope_scaling.low_freq_factor", json!(9.0), 10, "rope_scaling.high_freq_factor");
     case("rope_scaling.original_max_position_embeddings", json!(0), 10, "original_max_position_embeddings");
     case("rope_scaling.rope_theta", json!(1234.0), 15, "rope_theta");

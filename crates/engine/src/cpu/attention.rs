@@ -120,8 +120,8 @@ impl AttentionPass<'_> {
 
     /// The positions that a row of `sequence` sees.
     fn positions(&self, sequence: &Sequence<'_>, row: usize) -> Range<usize> {
-        let end = sequence.start + row - sequence.rows.start + 1;
-        self.weights.window.map_or(0, |window| end.saturating_sub(window))..end
+        let position = sequence.start + row - sequence.rows.start;
+        self.weights.first_seen(position)..position + 1
     }
 
     /// The tiles that some of `rows` see.

@@ -86,11 +86,17 @@ impl ExpertLayers<CpuDevice> for CpuDevice {
         };
         let of_router = experts.router_norm.as_ref().map(|norm| normed(Some(norm))).transpose()?;
         let normed = normed(norm)?;
-        let (visits, rows) = match experts.input {
+        let (visits, mut rows) = match experts.input {
             ExpertInput::RouterBefore => (visits, rows),
             _ => self.visits(of_router.as_ref().unwrap_or(&normed), experts)?,
         };
-        let activated = self.activate_visits(&normed, width, experts, &visits, &rows)?;
+        let activated = match experts.input {
+            ExpertInput::Weighed => {
+                let (inputs, each) = self.weighed(&normed, width, &mut rows)?;
+                self.activate_visits(&inputs, width, experts, &visits, &each)?
+            }
+            _ => self.activate_visits(&normed, width, experts, &visits, &rows)?,
+        };
         let shared = experts.shared.as_ref().map(|shared| self.activate_shared(&normed, tokens, shared)).transpose()?;
         pass.routed = Routed { visits, rows, activated, shared };
         Ok(())
@@ -166,6 +172,19 @@ impl CpuDevice {
             }
         }
         Ok((visits, rows))
+    }
+
+    /// The input of each of `rows`, a row of `normed` times its weight, and the numbers of these inputs. Outputs have no weight
+    /// then; one that is no number stays, for an input of it need not give one in every dtype.
+    fn weighed(&self, normed: &[f32], width: usize, rows: &mut [VisitRow]) -> Result<(Vec<f32>, Vec<VisitRow>)> {
+        let mut inputs = memory::zeros(rows.len() * width, "the weighed inputs of experts")?;
+        self.pool.chunks(&mut inputs, width, |index, out| {
+            let VisitRow { row, weight } = rows[index];
+            out.iter_mut().zip(&normed[row * width..]).for_each(|(out, x)| *out = weight * x);
+        });
+        rows.iter_mut().filter(|row| !row.weight.is_nan()).for_each(|row| row.weight = 1.0);
+        let each = rows.iter().enumerate().map(|(row, of)| VisitRow { row, weight: of.weight });
+        Ok((inputs, memory::collected(each, "the rows of experts")?))
     }
 
     /// Computes the input of the down projection of each visit.

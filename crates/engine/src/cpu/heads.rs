@@ -132,11 +132,15 @@ impl CpuDevice {
                 for head in q.chunks_exact_mut(dim).chain(k.chunks_exact_mut(dim)) {
                     angles.rotate(self.isa, row, head);
                 }
-                if let Some(scale) = angles.query_scale(row) {
-                    q.iter_mut().for_each(|x| *x *= scale);
-                }
             }
-            if attention.norms_rotated { normed([q, k]) } else { Ok(()) }
+            if attention.norms_rotated {
+                normed([&mut *q, k])?;
+            }
+            if let Some(scale) = attention.query_scale {
+                let scale = scale.at(batch.position(row));
+                q.iter_mut().for_each(|x| *x *= scale);
+            }
+            Ok(())
         })
     }
 }

@@ -57,9 +57,11 @@ impl LatentLayers<CpuDevice> for CpuDevice {
         };
         let rotate = |row: usize, head: usize, out: &mut [f32]| {
             out[rank..].copy_from_slice(query(row, head).1);
-            let Some(angles) = angles else { return };
-            angles.rotate(self.isa, row, &mut out[rank..]);
-            if let Some(scale) = angles.query_scale(row) {
+            if let Some(angles) = angles {
+                angles.rotate(self.isa, row, &mut out[rank..]);
+            }
+            if let Some(scale) = attention.query_scale {
+                let scale = scale.at(batch.position(row));
                 out.iter_mut().for_each(|x| *x *= scale);
             }
         };

@@ -340,6 +340,12 @@ impl Batch<'_> {
         self.sequences.iter().map(|sequence| sequence.wanted.len()).sum()
     }
 
+    /// The position of `row` in its sequence.
+    pub(crate) fn position(&self, row: usize) -> usize {
+        let before = self.sequences.partition_point(|sequence| sequence.rows.end <= row);
+        self.sequences.get(before).map_or(0, |sequence| sequence.start + row - sequence.rows.start)
+    }
+
     /// Drops the rows that are not wanted, and returns which stay, unless all do.
     ///
     /// # Errors

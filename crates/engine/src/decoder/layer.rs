@@ -131,7 +131,7 @@ impl<'l, D: Device> Layer<'l, D> {
     fn route_early(&self, pass: &mut D::Pass<'_>) -> Result<()> {
         let Some(experts) = self.weights.experts() else { return Ok(()) };
         match experts.input {
-            ExpertInput::AfterMixer => Ok(()),
+            ExpertInput::AfterMixer | ExpertInput::Weighed => Ok(()),
             ExpertInput::RouterBefore => required(self.extensions.experts)?.route(pass, experts),
             ExpertInput::Before => {
                 required(self.extensions.experts)?.norm_route_activate(pass, self.weights.feed_forward_norm(), experts)

@@ -8,7 +8,7 @@ use crate::kernels::{Isa, rotate_half, rotate_pairs};
 use crate::memory;
 use crate::weights::Weights;
 use model_factory_format::header::TensorInfo;
-use model_factory_spec::spec::{FrequencyFactors, QueryScale, Rope, RopeLayout, RopeScaling};
+use model_factory_spec::spec::{FrequencyFactors, Rope, RopeLayout, RopeScaling};
 use std::f64::consts::TAU;
 use std::ops::Range;
 
@@ -18,8 +18,6 @@ pub(crate) struct RopeFrequencies {
     short: Frequencies,
     /// Frequencies of sequences longer than a limit, in models that have them.
     long: Option<(usize, Frequencies)>,
-    /// The factor of queries, where there is one.
-    query_scale: Option<QueryScale>,
 }
 
 #[derive(Clone, Debug)]
@@ -47,8 +45,6 @@ pub struct Angles {
     pub cos: Vec<f32>,
     /// All sines.
     pub sin: Vec<f32>,
-    /// The factor of the queries of each position; empty where there is none.
-    query_scales: Vec<f32>,
     pairs: usize,
     layout: RopeLayout,
 }
@@ -88,8 +84,8 @@ impl RopeFrequencies {
             |&(pair, frequency): &(usize, &f64)| (!frequency.is_normal() || *frequency < 0.0) && pair % pairs < turning;
         match all.enumerate().find(unsound) {
             None => {
-                let Rope { layout, magnitude, query_scale, .. } = *rope;
-                Ok(RopeFrequencies { layout, short: Frequencies { radians, magnitude }, long, query_scale })
+                let Rope { layout, magnitude, .. } = *rope;
+                Ok(RopeFrequencies { layout, short: Frequencies { radians, magnitude }, long })
             }
             Some((pair, frequency)) => Err(unusable(rope, weights, pair % pairs, *frequency)),
         }
@@ -104,7 +100,7 @@ impl RopeFrequencies {
 
     pub(crate) fn no_angles(&self) -> Angles {
         let pairs = self.short.radians.len();
-        Angles { cos: Vec::new(), sin: Vec::new(), query_scales: Vec::new(), pairs, layout: self.layout }
+        Angles { cos: Vec::new(), sin: Vec::new(), pairs, layout: self.layout }
     }
 
     pub(crate) fn extend(&self, angles: &mut Angles, rotation: Rotation, positions: Range<usize>) -> Result<()> {
@@ -114,12 +110,6 @@ impl RopeFrequencies {
         };
         for list in [&mut angles.cos, &mut angles.sin] {
             memory::grow(list, positions.len() * radians.len(), "angles of rotary positions")?;
-        }
-        if let Some(QueryScale { beta, original_context }) = self.query_scale {
-            memory::grow(&mut angles.query_scales, positions.len(), "scales of queries")?;
-            let periods = positions.clone().map(|position| position as u64 / original_context);
-            let scales = periods.map(|periods| (1.0 + beta * (periods as f64).ln_1p()) as f32);
-            angles.query_scales.extend(scales);
         }
         for position in positions {
             for frequency in radians {
@@ -178,7 +168,7 @@ fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f
     let wavelength = TAU / frequency;
     if wavelength < short {
         frequency
-    } else if wavelength > long {
+    } else if wavelength > long || long == short {
         frequency / factor
     } else {
         let smooth = (context / wavelength - context / long) / (context / short - context / long);
@@ -187,14 +177,9 @@ fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f
 }
 
 impl Angles {
-    /// The factor of the queries of row `row`, where there is one.
-    pub(crate) fn query_scale(&self, row: usize) -> Option<f32> {
-        self.query_scales.get(row).copied()
-    }
-
     /// Drops all rows but `kept`, which ascend.
     pub(crate) fn keep(&mut self, kept: &[Range<usize>]) {
-        for (list, width) in [(&mut self.cos, self.pairs), (&mut self.sin, self.pairs), (&mut self.query_scales, 1)] {
+        for (list, width) in [(&mut self.cos, self.pairs), (&mut self.sin, self.pairs)] {
             if list.is_empty() {
                 continue;
             }
@@ -250,8 +235,7 @@ mod tests {
 
     #[test]
     fn both_layouts_turn_the_same_pairs() {
-        let angles =
-            |layout| Angles { cos: vec![0.6, 0.0], sin: vec![0.8, 1.0], query_scales: Vec::new(), pairs: 2, layout };
+        let angles = |layout| Angles { cos: vec![0.6, 0.0], sin: vec![0.8, 1.0], pairs: 2, layout };
         let mut half = [1.0, 2.0, 3.0, 4.0, 9.0];
         angles(RopeLayout::HalfSplit).rotate(Isa::detect(), 0, &mut half);
         let mut pairs = [1.0, 3.0, 2.0, 4.0, 9.0];

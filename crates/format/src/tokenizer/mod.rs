@@ -96,10 +96,10 @@ pub enum TokenizerKind {
 }
 
 /// Texts that end a turn or a document in every vocabulary that has them as a token (the end-of-generation list of
-/// llama.cpp's `llama-vocab.cpp`).
+/// llama.cpp's `llama-vocab.cpp`, and those of Llama 4).
 const END_TEXTS: &str = "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> \
                          <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> \
-                         <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~[";
+                         <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~[ <|eot|> <|eom|>";
 
 /// More tokens with these texts than any sound vocabulary has.
 const MOST_END_TOKENS: usize = 352;

@@ -92,6 +92,8 @@ pub(super) const FAMILY: Family = Family {
         gguf_layout: RopeLayout::Interleaved,
         config_layout: RopeLayout::Interleaved,
         scores_by_magnitude: true,
+        // Of Mistral Large 3.
+        query_scale: Some(QueryScaling::Rotated(Key::gguf(".attention.temperature_scale"))),
         ..ROPE
     },
     head: HeadTable { tied: (false, CONFIG), ..PREDICTED },

@@ -17,7 +17,7 @@ pub(super) const ROUTED: ExpertTable = ExpertTable {
     groups: None,
     normalized: Normalized::Fixed(false),
     interleaved: false,
-    by_inputs: false,
+    by_inputs: ByInputs::No,
     added_to_sum: 0.0,
     least_sum: 0.0,
     by_root_of_width: false,

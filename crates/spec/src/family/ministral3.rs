@@ -10,7 +10,10 @@ pub(super) const FAMILY: Family = Family {
     window: Window::Honoured,
     rope: RopeTable {
         theta: None,
-        query_scale: Some(Key { gguf: ".attention.temperature_scale", config: "llama_4_scaling_beta" }),
+        query_scale: Some(QueryScaling::Rotated(Key {
+            gguf: ".attention.temperature_scale",
+            config: "llama_4_scaling_beta",
+        })),
         unsaid_scaling: Some("transformers' Ministral3Config has a YaRN of its own"),
         ..PERMUTED
     },

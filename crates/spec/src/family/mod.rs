@@ -8,8 +8,8 @@ mod starts;
 pub use crate::spec::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
 pub(crate) use parts::DENSE;
 pub use parts::{
-    AdjustedWidth, AltUpTable, DenseLayers, Encoder, Evidence, ExpertTable, Factor, FactorOf, FullAttention, GateWidth,
-    GroupTable, HeadNorms, Normalized, Parallel, PlaceOfLayers, Refusal, SparseGates, StateLayers, StateTable,
+    AdjustedWidth, AltUpTable, ByInputs, DenseLayers, Encoder, Evidence, ExpertTable, Factor, FactorOf, FullAttention, GateWidth,
+    GroupTable, HeadNorms, Normalized, Parallel, PlaceOfLayers, QueryScaling, Refusal, SparseGates, StateLayers, StateTable,
     Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
@@ -161,6 +161,8 @@ families! {
     bailing_moe2,
     smallthinker,
     arctic,
+    llama4,
+    mistral4,
 }
 
 /// One family of models: how its files name things, and the options of its block.
@@ -258,6 +260,9 @@ pub struct BlockTable {
     pub head_norm_flag: Option<&'static str>,
     /// Whether queries and keys are rotated before their norms, not after.
     pub norms_rotated: bool,
+    /// Norms of queries and keys without weights, in layers that rotate: the flag of `config.json` without which there are none,
+    /// true if absent, and the number of experts of GGUF models that have none.
+    pub plain_head_norms: Option<(&'static str, usize)>,
     /// Whether each head of values is normalized, without a weight.
     pub value_norm: bool,
     /// Whether the query projection also computes a gate of the output: for every head its query, then its gate.
@@ -327,8 +332,8 @@ pub struct RopeTable {
     /// The key that says whether any layer rotates, where models differ: a flag in GGUF files, true if absent, and a
     /// text in `config.json`. `rope` means that layers rotate; `nope`, null or absent means that they do not.
     pub switch: Option<Key>,
-    /// The key of a scale of queries that grows with their position, within the rope parameters of `config.json`.
-    pub query_scale: Option<Key>,
+    /// A scale of queries that grows with their position.
+    pub query_scale: Option<QueryScaling>,
     /// Whether products of queries and keys have a factor by `mscale_all_dim` where the rotation is scaled. GGUF files then have
     /// a tenth of that number, and their cosines and sines no factor.
     pub scores_by_magnitude: bool,
@@ -492,6 +497,7 @@ pub const LLAMA_LIKE: Family = Family {
         head_norms: HeadNorms::OfHead,
         head_norm_flag: None,
         norms_rotated: false,
+        plain_head_norms: None,
         value_norm: false,
         gated_attention: false,
         attention_gate: None,

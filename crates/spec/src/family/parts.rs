@@ -20,6 +20,9 @@ pub enum Window {
     /// refused. Where neither `layer_types` nor `max_window_layers` lists them, they are the layers `from` this one on,
     /// or all; `source` is the source of that, and of the default window of 4096 positions.
     Flagged { flag: &'static str, from: Option<u64>, source: &'static str },
+    /// Windows are chunks of this `size`, with its source, unless the `key` of `config.json` gives another, in the layers that
+    /// `layer_types` names so or else in those that rotate. In GGUF a window of 0 is none.
+    Chunks { key: &'static str, size: u64, source: &'static str },
     /// Ignored in `config.json`, where its own flag is off; in GGUF a window is refused.
     Unused,
 }
@@ -85,6 +88,17 @@ pub enum Unrotated {
     /// Layers without a window, `but_dense` not those without experts; where no layer has a window, all layers, or
     /// `unless_all` none.
     WithoutWindow { unless_all: bool, but_dense: bool },
+}
+
+/// A scale of queries that grows with their position.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // those of the variants say what their fields are
+pub enum QueryScaling {
+    /// In layers that rotate: by this key, within the rope parameters of `config.json`, in each original context.
+    Rotated(Key),
+    /// In layers that do not rotate, unless this `flag` of `config.json` is false: by the key `beta` in each `period`, with
+    /// their defaults and the source of all; in GGUF by these defaults.
+    Unrotated { flag: &'static str, beta: (&'static str, f64), period: (&'static str, u64), source: &'static str },
 }
 
 /// Which models of a family are encoders: a token attends to all of its text. Other decoders refuse files that say so.
@@ -206,15 +220,25 @@ pub struct ExpertTable {
     /// Whether safetensors files have all experts of a layer in one parameter, gate and up interleaved: floats
     /// `[experts, inputs, outputs]`, or MXFP4 as blocks and scales.
     pub interleaved: bool,
-    /// Whether safetensors files may have one parameter of all experts of a layer by inputs, `[experts, inputs, outputs]`: its
-    /// shape says it.
-    pub by_inputs: bool,
+    /// Whether safetensors files have one parameter of all experts of a layer by inputs, `[experts, inputs, outputs]`.
+    pub by_inputs: ByInputs,
     /// Whether the router's outputs are divided by the square root of the width.
     pub by_root_of_width: bool,
     /// What experts and their router read.
     pub input: ExpertInput,
     /// Keys that say which layers are dense.
     pub dense_layers: Option<DenseLayers>,
+}
+
+/// Whether the parameter of all experts of a layer is by inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByInputs {
+    /// It is not.
+    No,
+    /// Its shape says it.
+    Some,
+    /// It is.
+    All,
 }
 
 /// Whether the weights of the chosen experts are divided by their sum.
@@ -254,6 +278,8 @@ pub struct DenseLayers {
     pub last: &'static str,
     /// The key of `config.json` for a list of dense layers.
     pub list: &'static str,
+    /// The key of `config.json` for a list of all other layers, which counts before the others.
+    pub others: &'static str,
     /// The key of `config.json` for a list that says `dense` or `sparse` of each layer, and counts before `first`.
     pub kinds: &'static str,
     /// Whether dense are in GGUF files the layers without a router.
@@ -269,6 +295,7 @@ pub(crate) const DENSE: DenseLayers = DenseLayers {
     step: Key::gguf(""),
     last: "",
     list: "",
+    others: "",
     kinds: "",
     gguf_without_router: false,
     place: None,

@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family = Family {
     experts: Some(ExpertTable {
         // As in transformers' `Qwen3VLMoeTextTopKRouter`, whatever `norm_topk_prob` says.
         normalized: Normalized::Fixed(true),
-        by_inputs: true,
+        by_inputs: ByInputs::Some,
         dense_layers: Some(QWEN_DENSE_LAYERS),
         ..QWEN_ROUTED
     }),

@@ -2,6 +2,7 @@
 //! the same functions.
 
 use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
+use crate::block::ExpertInput;
 use crate::spec::{AttentionWeights, FeedForwardLayer, FeedForwardWeights, LayerWeights, Mixer, ModelSpec};
 use model_factory_dtypes::thread_bytes;
 
@@ -298,7 +299,9 @@ fn expert_elements(layer: &LayerWeights) -> usize {
     // An expert and its weight for each row, stored twice: in the order of choice, and in the order of experts.
     const CHOICE: usize = 2 * 2 * size_of::<usize>() / size_of::<f32>();
     let wide = experts.feed_forward().saturating_mul(4);
-    let each = hidden.saturating_mul(2).saturating_add(wide).saturating_add(CHOICE);
+    // The operands of both products, and the weighed input.
+    let inputs = if experts.input == ExpertInput::Weighed { 3 } else { 2 };
+    let each = hidden.saturating_mul(inputs).saturating_add(wide).saturating_add(CHOICE);
     // The normalized input, the router's input where that differs, and their operands.
     let inputs = if experts.router_norm.is_some() { 4 } else { 2 };
     hidden

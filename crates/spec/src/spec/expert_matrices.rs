@@ -6,7 +6,7 @@ use super::tensors::{Fused, Rows, Tensors, is_flat, rows_of};
 use super::{BesideWeights, LinearWeights, Norm, NormWeights, Scaling};
 use crate::block::{ExpertInput, RouterScore};
 use crate::error::{Error, Result};
-use crate::family::Role;
+use crate::family::{ByInputs, Role};
 use crate::header::TensorInfo;
 use crate::quantization::Scheme;
 use model_factory_dtypes::DType;
@@ -114,13 +114,16 @@ impl Tensors<'_> {
         self.stored_by_inputs(Role::ExpertUp, layer).map(|_| ExpertGates::InFront)
     }
 
-    /// The name of the parameter of all experts of a layer, if its inputs come before its outputs. transformers takes one for
-    /// `[experts, outputs, inputs]` that has that shape.
+    /// The name of the parameter of all experts of a layer, if its inputs come before its outputs. Where shapes say it, transformers
+    /// takes one for `[experts, outputs, inputs]` that has that shape.
     fn stored_by_inputs(&self, role: Role, layer: usize) -> Option<String> {
-        self.family.experts.filter(|table| table.by_inputs && !self.reader.is_gguf())?;
+        let by_inputs = self.family.experts.map(|table| table.by_inputs).filter(|_| !self.reader.is_gguf())?;
+        if by_inputs == ByInputs::No {
+            return None;
+        }
         let Fused { name, total, .. } = self.stored_fused(role, Some(layer), &[""])?;
         let (count, inputs) = (self.sizes.experts?.count as u64, self.shape(role, Some(layer)).1);
-        let rows = self.table.get(&name)?.shape == [count, total, inputs];
+        let rows = by_inputs == ByInputs::Some && self.table.get(&name)?.shape == [count, total, inputs];
         (!rows).then_some(name)
     }
 

@@ -209,9 +209,13 @@ impl Reader<'_> {
     pub(super) fn layers_with_experts(&self, layers: usize) -> Result<impl Fn(usize) -> bool + use<>> {
         let (experts, single) = (self.family.experts, self.single_layers()?);
         let table = experts.and_then(|table| table.dense_layers).unwrap_or(DENSE);
+        let others = if self.is_gguf() { None } else { self.listed_layers(table.others, layers)? };
+        // A model without experts may have a step of 0.
+        let unread = others.is_some() || self.is_gguf() && self.gguf_experts()? == 0;
         let steps = if self.is_gguf() { table.step.gguf } else { table.step.config };
         let step = match steps {
             "" => None,
+            _ if unread => None,
             _ => self.interval(&self.key(table.step))?.map(|every| every as u64),
         };
         let (step, at) = match table.place.filter(|_| !self.is_gguf()) {
@@ -246,6 +250,9 @@ impl Reader<'_> {
                 return single.get(layer) == Some(&SubLayer::Experts);
             }
             let layer = layer as u64;
+            if let Some(others) = &others {
+                return others.binary_search(&layer).is_ok();
+            }
             let counts = layer <= last && step.is_some_and(|step| (layer + 1 + at).is_multiple_of(step));
             counts && layer >= first && dense.binary_search(&layer).is_err()
         })

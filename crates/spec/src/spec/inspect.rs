@@ -69,6 +69,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     if matches!(layers.kinds.with_window, Which::None) {
         ropes.truncate(1);
     }
+    layers.query_scale = rope::query_scale(&reader, &sizes)?;
     let context = reader.context_with(&ropes, sizes.context)?;
     layers.bound_window(context);
     let mut factors = reader.factors(&whole, activation)?;

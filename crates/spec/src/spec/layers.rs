@@ -1,11 +1,11 @@
 //! Metadata -> what differs from layer to layer: windows, rotation, and states in place of keys and values.
 
-use super::Sizes;
 use super::kinds::{Kinds, Which};
 use super::reader::Reader;
 use super::single::SubLayer;
+use super::{QueryScale, Sizes};
 use crate::error::Result;
-use crate::family::{Encoder, Key, Role, StateLayers, Unrotated, Window, WindowPattern};
+use crate::family::{Encoder, Key, QueryScaling, Role, RopeTable, StateLayers, Unrotated, Window, WindowPattern};
 use crate::header::Fields;
 use crate::header::config::wrong_type;
 use serde_json::Value;
@@ -15,6 +15,10 @@ pub(super) struct Layers {
     window: Option<usize>,
     pub(super) rotated: Which,
     window_rope: usize,
+    /// Whether windows are chunks.
+    chunked: bool,
+    /// The factor of queries that depends on their position, in some layers.
+    pub(super) query_scale: Option<QueryScale>,
     pub(super) with_state: Which,
     /// Where each layer is one sub-layer.
     single: Option<Vec<SubLayer>>,
@@ -28,6 +32,17 @@ pub(super) struct Layers {
 impl Layers {
     pub(super) fn window(&self, layer: usize) -> Option<usize> {
         self.window.filter(|_| self.kinds.with_window.has(layer))
+    }
+
+    /// Whether its window is a chunk.
+    pub(super) fn chunked(&self, layer: usize) -> bool {
+        self.chunked && self.window(layer).is_some()
+    }
+
+    /// The factor of its queries.
+    pub(super) fn query_scale(&self, layer: usize, table: &RopeTable) -> Option<QueryScale> {
+        let rotated = matches!(table.query_scale, Some(QueryScaling::Rotated(_)));
+        self.query_scale.filter(|_| self.rotated.has(layer) == rotated)
     }
 
     /// Whether it has a mixer and whether it has a feed-forward layer.
@@ -64,9 +79,21 @@ impl Reader<'_> {
     /// Reads what differs from layer to layer. Layers with a window use the last of the family's rotary embeddings.
     pub(super) fn layers(&self, sizes: &Sizes) -> Result<Layers> {
         let family = self.family;
-        let window = self.sliding_window()?;
+        let (window, chunks) = (self.sliding_window()?, matches!(family.window, Window::Chunks { .. }));
+        let listed = match &family.rope.unrotated {
+            // In llama.cpp all layers rotate where none has chunks.
+            Some(Unrotated::Listed { .. }) if self.is_gguf() && chunks && window.is_none() => Some(Which::All),
+            Some(Unrotated::Listed { list, interval, default_interval }) => {
+                Some(self.rotated(list, interval, *default_interval, sizes)?)
+            }
+            _ => None,
+        };
         let with_window = match (family.window, window) {
             (_, None) => Which::None,
+            (Window::Chunks { .. }, Some(_)) => match self.listed_windows()? {
+                Some(windows) => self.of_each_layer(LAYER_TYPES, windows, sizes.layers)?,
+                None => listed.clone().unwrap_or(Which::All),
+            },
             (Window::Pattern(pattern), Some(_)) => self.pattern(&pattern, sizes)?,
             (Window::Flagged { from: Some(from), source, .. }, Some(_)) => self.windows_from(sizes, from, source)?,
             (_, Some(_)) => Which::All,
@@ -85,9 +112,7 @@ impl Reader<'_> {
                 let absent = if *windowed { with_window.clone() } else { Which::All };
                 self.with_base(list, gguf, sizes)?.unwrap_or(absent)
             }
-            (Some(Unrotated::Listed { list, interval, default_interval }), _) => {
-                self.rotated(list, interval, *default_interval, sizes)?
-            }
+            (Some(Unrotated::Listed { .. }), _) => listed.unwrap_or(Which::All),
             (None, Some(switch)) if !self.rotates(*switch)? => Which::None,
             (None, _) if family.rope.never || family.rope.unrotated_by_null && self.has_null_base()? => Which::None,
             (None, _) => Which::All,
@@ -107,8 +132,19 @@ impl Reader<'_> {
         let kinds = self.kinds(sizes, with_window)?;
         let window_rope = usize::from(family.rope.window.is_some());
         let only_mixers = self.only_states();
-        let sparsity = self.sparsity(sizes.layers)?;
-        Ok(Layers { window, rotated, window_rope, with_state, single, only_mixers, sparsity, kinds })
+        let (chunked, sparsity) = (chunks, self.sparsity(sizes.layers)?);
+        Ok(Layers {
+            window,
+            rotated,
+            window_rope,
+            chunked,
+            query_scale: None,
+            with_state,
+            single,
+            only_mixers,
+            sparsity,
+            kinds,
+        })
     }
 
     /// The window, where the family has one. 0 in GGUF and null mean no window.
@@ -123,13 +159,19 @@ impl Reader<'_> {
                 let is_on = !self.is_gguf() && (flag.is_empty() || self.fields().boolean(flag)? == Some(true));
                 (is_on, (4096, source))
             }
+            Window::Chunks { size, source, .. } => (true, (size, source)),
             Window::Unused => (false, (0, "")),
         };
         if !honoured && !self.is_gguf() {
             return Ok(None);
         }
-        let key = self.key(Key { gguf: ".attention.sliding_window", config: "sliding_window" });
+        let config = if let Window::Chunks { key, .. } = self.family.window { key } else { "sliding_window" };
+        let of_chunks = if let Window::Chunks { size, .. } = self.family.window { Some(size) } else { None };
+        let key = self.key(Key { gguf: ".attention.sliding_window", config });
         match self.fields().unsigned(&key)? {
+            Some(tokens) if self.is_gguf() && tokens > 0 && of_chunks.is_some_and(|size| size != tokens) => {
+                Err(self.feature(&format!("chunks of {tokens} positions"), &key, "8192, which llama.cpp has always"))
+            }
             None if honoured && !self.is_null(&key) => {
                 let (tokens, why) = default;
                 let what =
@@ -138,6 +180,9 @@ impl Reader<'_> {
                 Ok(usize::try_from(tokens).ok().filter(|tokens| *tokens > 0))
             }
             Some(0) if !self.is_gguf() => Err(self.value(&key, 0, "a positive number or null".into())),
+            None if of_chunks.is_some() && !self.is_gguf() => {
+                Err(self.value(&key, "null", "a positive number, without which transformers does not run".into()))
+            }
             None | Some(0) => Ok(None),
             Some(tokens) if honoured => Ok(Some(usize::try_from(tokens).unwrap_or(usize::MAX))),
             Some(tokens) => Err(self.feature(&format!("a sliding window of {tokens} tokens"), &key, "none")),
@@ -190,8 +235,9 @@ impl Reader<'_> {
 
     fn listed_windows(&self) -> Result<Option<Vec<bool>>> {
         let states = self.family.block.states.map_or(&[][..], |states| states.layer_types);
-        self.listed(LAYER_TYPES, &format!("{WITH_WINDOW} or {WITHOUT}"), |kind| match kind.as_str()? {
-            WITH_WINDOW => Some(true),
+        let with = if matches!(self.family.window, Window::Chunks { .. }) { "chunked_attention" } else { WITH_WINDOW };
+        self.listed(LAYER_TYPES, &format!("{with} or {WITHOUT}"), |kind| match kind.as_str()? {
+            kind if kind == with => Some(true),
             WITHOUT => Some(false),
             kind => states.contains(&kind).then_some(false),
         })
@@ -211,7 +257,8 @@ impl Reader<'_> {
     /// The layers that rotate: by a `list`, or all but one of so many by the key `interval` or the default.
     fn rotated(&self, list: &str, interval: &str, default: (usize, &str), sizes: &Sizes) -> Result<Which> {
         let flag = |entry: &Value| entry.as_u64().filter(|flag| *flag < 2).map(|flag| flag == 1);
-        if let Some(mut listed) = self.listed(list, "0 or 1", flag)? {
+        // An empty list is none, as published for Llama 4.
+        if let Some(mut listed) = self.listed(list, "0 or 1", flag)?.filter(|listed| !listed.is_empty()) {
             let (layers, entries) = (sizes.layers, listed.len());
             if entries > layers {
                 self.assume(format!(

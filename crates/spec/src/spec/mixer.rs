@@ -1,7 +1,7 @@
 //! Token mixers: the first sub-layer of a block.
 
 use super::weights::{mapped, weights};
-use super::{LatentWeights, LaurelWeights, LinearWeights, MapWeights, PositionScores, Stored, WeightTypes};
+use super::{LatentWeights, LaurelWeights, LinearWeights, MapWeights, PositionScores, QueryScale, Stored, WeightTypes};
 use crate::block::KeySharing;
 
 weights! {
@@ -49,6 +49,8 @@ weights! {
         pub causal: bool,
         /// Which of [`ModelSpec::ropes`](super::ModelSpec::ropes) rotates queries and keys; `None` where they are not rotated.
         pub rope: Option<usize>,
+        /// The factor of queries that depends on their position.
+        pub query_scale: Option<QueryScale>,
         /// The factor of products of queries and keys: `1 / sqrt(head_dim)`, unless the model sets another.
         pub score_scale: f32,
         /// The cap of scores: `cap * tanh(score / cap)` replaces a score.
@@ -65,6 +67,8 @@ weights! {
         /// Positions that a token attends to, the current one included, where the layer limits them; positions to
         /// either side where tokens also attend to later ones.
         pub window: Option<usize>,
+        /// Whether positions are in chunks of so many, and a token attends only to its own chunk.
+        pub chunked: bool,
         /// Gates by a projection of their own: one for each head, or `heads * head_dim`; 0 without it.
         pub gates: usize,
         /// Whether an output is multiplied by the softplus of such a gate, not by its sigmoid.
@@ -420,6 +424,15 @@ impl<W: WeightTypes> AttentionWeights<W> {
     /// The factor of the distance of two positions that is taken from a query head's score of them.
     pub fn slope(&self, head: usize) -> Option<f32> {
         self.alibi.map(|exponent| slope(f64::from(exponent), self.heads, head))
+    }
+
+    /// The first position that a token at `position` attends to.
+    pub fn first_seen(&self, position: usize) -> usize {
+        match self.window {
+            None => 0,
+            Some(chunk) if self.chunked => position / chunk * chunk,
+            Some(window) => (position + 1).saturating_sub(window),
+        }
     }
 
     fn width(&self, heads: usize) -> usize {

@@ -1,8 +1,9 @@
 //! The kind and the epsilons of norms.
 
 use super::reader::{Reader, missing};
+use super::tensors::Tensors;
 use crate::error::Result;
-use crate::family::{Key, NormKind};
+use crate::family::{HeadNorms, Key, NormKind, Role};
 use crate::header::TensorInfo;
 
 /// A norm.
@@ -52,6 +53,52 @@ impl Reader<'_> {
     fn epsilon(&self, key: &str, eps: f64) -> Result<f64> {
         let known = eps > 0.0 && eps < 1.0;
         if known { Ok(eps) } else { Err(self.value(key, eps, "a number between 0 and 1".into())) }
+    }
+}
+
+impl Tensors<'_> {
+    /// The norm of queries or of keys, where the model has one. Those with a weight for each head have no bias.
+    pub(super) fn head_norm(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
+        let block = &self.family.block;
+        if let Some(plain) = block.plain_head_norms {
+            return self.plain_head_norm(plain, layer);
+        }
+        let stored = match block.head_norm_flag {
+            Some(_) if self.reader.is_gguf() => self.stores(&self.weight_name(role, layer)),
+            Some(flag) => self.reader.flag(flag)?.unwrap_or(false),
+            None => true,
+        };
+        if !stored || block.head_norms != HeadNorms::OfEachHead {
+            return if stored { self.norm_if_named(role, layer) } else { Ok(None) };
+        }
+        let (width, ..) = self.shape(role, layer);
+        let head_dim = self.sizes(layer).head_dim as u64;
+        let weight = self.floats(role, layer, &self.weight_name(role, layer), &[width / head_dim, head_dim])?;
+        let eps = self.options.norm_eps;
+        let kind = match self.options.norm {
+            NormKind::Rms | NormKind::RmsFromOne => Norm::Rms { eps, offset: false },
+            NormKind::Layer | NormKind::LayerFromOne | NormKind::PlainLayer => {
+                Norm::Layer { eps, offset: false, bias: None }
+            }
+        };
+        let weight = Some(TensorInfo { shape: vec![width], ..weight });
+        Ok(Some(NormWeights { weight, width: width as usize, kind }))
+    }
+
+    /// The norm of each head of queries or keys without a weight.
+    fn plain_head_norm(
+        &self,
+        (flag, but_experts): (&'static str, usize),
+        layer: Option<usize>,
+    ) -> Result<Option<NormWeights>> {
+        let (reader, sizes) = (self.reader, self.sizes(layer));
+        let normed = match reader.is_gguf() {
+            true => sizes.experts.is_none_or(|experts| experts.count != but_experts),
+            false => reader.flag(flag)?.unwrap_or(true),
+        };
+        let rotates = layer.is_some_and(|layer| self.options.layers.rotated.has(layer));
+        let kind = Norm::Rms { eps: self.options.norm_eps, offset: false };
+        Ok((normed && rotates).then_some(NormWeights { weight: None, width: sizes.head_dim, kind }))
     }
 }
 

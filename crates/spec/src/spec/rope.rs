@@ -6,9 +6,10 @@ mod gguf;
 use super::reader::{Reader, missing};
 use super::{QueryScale, Rope, RopeScaling, Sizes};
 use crate::error::Result;
-use crate::family::{Key, RopeTable, WindowRope};
+use crate::family::{Key, QueryScaling, RopeTable, WindowRope};
 use crate::header::Fields;
 use crate::header::config::Section;
+use serde_json::Value;
 
 struct Resolver<'a> {
     reader: &'a Reader<'a>,
@@ -42,6 +43,19 @@ pub(super) fn resolve(reader: &Reader<'_>, sizes: &Sizes, window_head_dim: usize
         }
         None => Ok(ropes),
     }
+}
+
+/// The factor of queries that depends on their position, where the model has one.
+pub(super) fn query_scale(reader: &Reader<'_>, sizes: &Sizes) -> Result<Option<QueryScale>> {
+    let resolver = Resolver { reader, table: &reader.family.rope, sizes, window_head_dim: sizes.head_dim };
+    let place = match &reader.config {
+        Some(config) => config.section("rope_parameters")?.or(config.section("rope_scaling")?),
+        None => None,
+    };
+    if place.is_none() && !reader.is_gguf() && matches!(resolver.table.query_scale, Some(QueryScaling::Rotated(_))) {
+        return Ok(None);
+    }
+    resolver.query_scale(place)
 }
 
 impl Resolver<'_> {
@@ -106,8 +120,55 @@ impl Resolver<'_> {
     }
 
     fn query_scale(&self, place: Place<'_>) -> Result<Option<QueryScale>> {
-        let beta = self.table.query_scale.map_or(Ok(None), |key| self.unless_zero(place, key))?;
-        beta.map(|beta| Ok(QueryScale { beta, original_context: self.original_context(place)? })).transpose()
+        match self.table.query_scale {
+            None => Ok(None),
+            Some(QueryScaling::Rotated(key)) => match self.unless_zero(place, key)? {
+                Some(beta) => {
+                    let (_, stored) = self.reader.gguf_number(".attention.temperature_length")?;
+                    let period = stored.filter(|period| *period > 0);
+                    let period = period.map_or_else(|| self.original_context(place), Ok)?;
+                    Ok(Some(QueryScale { beta, period, first: 0 }))
+                }
+                None => Ok(None),
+            },
+            Some(QueryScaling::Unrotated { flag, beta, period, source }) => {
+                self.unrotated_scale(flag, beta, period, source)
+            }
+        }
+    }
+
+    /// The factor of queries in layers that do not rotate, by keys of `config.json`, or as every GGUF file has it.
+    fn unrotated_scale(
+        &self,
+        flag: &str,
+        (beta_key, beta): (&'static str, f64),
+        (period_key, period): (&'static str, u64),
+        source: &str,
+    ) -> Result<Option<QueryScale>> {
+        let (reader, fields) = (self.reader, self.reader.fields());
+        if reader.is_gguf() {
+            reader.assume(format!(
+                "queries without rotation grow by {beta} in each {period} positions (always in llama.cpp)"
+            ));
+            return Ok(Some(QueryScale { beta, period, first: 1 }));
+        }
+        // Published as a number too.
+        let said = match self.reader.config.and_then(|config| config.object().get(flag)) {
+            Some(Value::Number(number)) => Some(number.as_f64() != Some(0.0)),
+            _ => fields.boolean(flag)?,
+        };
+        if !reader.or_absent(said, true, "queries without rotation grow with their position", flag, source) {
+            return Ok(None);
+        }
+        let beta = reader.or_default(fields.number(beta_key)?, beta_key, (beta, source));
+        if !(0.0..=1e9).contains(&beta) {
+            return Err(reader.value(beta_key, beta, "a number from 0 to 1e9".into()));
+        }
+        let period = reader.or_default(fields.unsigned(period_key)?, period_key, (period, source));
+        if period == 0 {
+            return Err(reader.value(period_key, period, "a positive number".into()));
+        }
+        Ok(Some(QueryScale { beta, period, first: 1 }))
     }
 
     fn yarn(&self, place: Place<'_>, factor: f64) -> Result<Scaled> {
@@ -189,7 +250,7 @@ impl Resolver<'_> {
         };
         let layout = others.layout;
         let (scaling, magnitude, score_factor) = (RopeScaling::Default, 1.0, 1.0);
-        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, query_scale: None, source })
+        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, source })
     }
 
     /// The base of some layers, called `of`, where `key` does not give it, and its source.

@@ -19,20 +19,28 @@ pub struct Rope {
     pub magnitude: f64,
     /// The factor of products of queries and keys that belongs to the scaling: 1, unless the family has one.
     pub score_factor: f64,
-    /// The factor of queries, if it depends on their position.
-    pub query_scale: Option<QueryScale>,
     /// The keys or tensors that this was read from.
     pub source: String,
 }
 
-/// Queries are multiplied by `1 + beta * ln(1 + floor(position / original_context))`
-/// (transformers `modeling_ministral3.py`, `get_llama_4_attn_scale`).
+/// Queries are multiplied by `1 + beta * ln(1 + floor((position + first) / period))` (transformers `get_llama_4_attn_scale` of
+/// `modeling_ministral3.py`; `modeling_llama4.py`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueryScale {
     /// How fast the factor grows.
     pub beta: f64,
-    /// The context of the original training.
-    pub original_context: u64,
+    /// Positions with one factor: the context of the original training.
+    pub period: u64,
+    /// The number of the first position.
+    pub first: u64,
+}
+
+impl QueryScale {
+    /// The factor at `position`.
+    pub fn at(&self, position: usize) -> f32 {
+        let periods = (position as u64).saturating_add(self.first) / self.period;
+        (1.0 + self.beta * (periods as f64).ln_1p()) as f32
+    }
 }
 
 /// A change of the rotary frequencies, by the formulas of transformers (`modeling_rope_utils.py`). Complete.

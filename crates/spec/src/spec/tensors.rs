@@ -224,7 +224,9 @@ impl<'a> Tensors<'a> {
             qkv_limit: self.options.factors.qkv_limit,
             positions: self.position_scores(layer)?,
             sinks: if self.names(Role::Sinks) { Some(self.sinks(layer)?) } else { None },
+            query_scale: self.options.layers.query_scale(layer, &self.family.rope),
             window: self.options.layers.window(layer),
+            chunked: self.options.layers.chunked(layer),
             gates: self.family.block.attention_gate.map_or(0, |_| self.shape(Role::AttentionGate, at).0 as usize),
             softplus_gates: self.family.block.softplus_gates,
             gate: self.family.block.attention_gate.map(|_| self.matrix(Role::AttentionGate, at)).transpose()?,
@@ -337,31 +339,6 @@ impl<'a> Tensors<'a> {
         let (Some(states), Some(layer)) = (self.family.block.states, layer) else { return true };
         let others = if self.options.layers.with_state.has(layer) { states.other_norms } else { states.own_norms };
         !others.contains(&role)
-    }
-
-    /// The norm of queries or of keys, where the model has one. Those with a weight for each head have no bias.
-    fn head_norm(&mut self, role: Role, layer: Option<usize>) -> Result<Option<NormWeights>> {
-        let block = &self.family.block;
-        let stored = match block.head_norm_flag {
-            Some(_) if self.reader.is_gguf() => self.stores(&self.weight_name(role, layer)),
-            Some(flag) => self.reader.flag(flag)?.unwrap_or(false),
-            None => true,
-        };
-        if !stored || block.head_norms != HeadNorms::OfEachHead {
-            return if stored { self.norm_if_named(role, layer) } else { Ok(None) };
-        }
-        let (width, ..) = self.shape(role, layer);
-        let head_dim = self.sizes(layer).head_dim as u64;
-        let weight = self.floats(role, layer, &self.weight_name(role, layer), &[width / head_dim, head_dim])?;
-        let eps = self.options.norm_eps;
-        let kind = match self.options.norm {
-            NormKind::Rms | NormKind::RmsFromOne => Norm::Rms { eps, offset: false },
-            NormKind::Layer | NormKind::LayerFromOne | NormKind::PlainLayer => {
-                Norm::Layer { eps, offset: false, bias: None }
-            }
-        };
-        let weight = Some(TensorInfo { shape: vec![width], ..weight });
-        Ok(Some(NormWeights { weight, width: width as usize, kind }))
     }
 
     fn parallel(&self, layer: Option<usize>) -> Result<bool> {

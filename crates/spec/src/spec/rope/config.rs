@@ -79,10 +79,9 @@ impl Resolver<'_> {
             (None, None, None) => ((RopeScaling::Default, 1.0), theta_source),
             (None, None, Some(why)) => return Err(missing(self.reader.fields(), "rope_parameters", why)),
         };
-        let query_scale = current.or(legacy).map_or(Ok(None), |section| self.query_scale(Some(section)))?;
         let score_factor = self.score_factor(current.or(legacy), &scaling)?;
         let layout = self.table.config_layout;
-        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, query_scale, source })
+        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, source })
     }
 
     fn theta(&self, sections: Sections<'_>) -> Result<(f64, String)> {
@@ -230,9 +229,10 @@ impl Resolver<'_> {
         let original_context = self.original_context(Some(section))?;
         let low_freq_factor = self.require(section, "low_freq_factor")?;
         let high_freq_factor = self.require(section, "high_freq_factor")?;
-        if high_freq_factor <= low_freq_factor {
+        // Where they are equal, as published for Llama 4 Scout, no wave is between them.
+        if high_freq_factor < low_freq_factor {
             let key = section.dotted("high_freq_factor");
-            let expected = format!("more than low_freq_factor, which is {low_freq_factor}");
+            let expected = format!("at least low_freq_factor, which is {low_freq_factor}");
             return Err(self.reader.value(&key, high_freq_factor, expected));
         }
         let factor = self.require(section, "factor")?;

@@ -41,10 +41,9 @@ impl Resolver<'_> {
             None => self.absent_theta("", &self.reader.key(BASE), (10_000.0, "the default of llama.cpp")),
         };
         let ((scaling, magnitude), source) = self.gguf_scaling(theta, theta_source, dimensions)?;
-        let query_scale = self.query_scale(None)?;
         let score_factor = self.score_factor(None, &scaling)?;
         let layout = self.table.gguf_layout;
-        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, query_scale, source })
+        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, source })
     }
 
     fn gguf_dimensions(&self) -> Result<usize> {
