@@ -271,7 +271,7 @@ fn other_architectures_are_named_with_their_kind() {
         ("grok", "mixture of experts"),
         ("gemma3n", "Gemma"),
         ("plm", "block is built otherwise"),
-        ("kimi-linear", "state-space"),
+        ("minimax-01", "state-space"),
         ("rwkv7", "state-space"),
         ("neo-bert", "an encoder:"),
         ("t5encoder", "an encoder:"),

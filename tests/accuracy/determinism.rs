@@ -41,6 +41,8 @@ const FILES: &[&str] = &[
     "jamba/q8_0.gguf",
     "mamba-2/q8_0.gguf",
     "olmo-hybrid/f16",
+    "kimi-linear/bf16",
+    "kimi-linear/q8_0.gguf",
     "gemma-4-26b-a4b/bf16",
     "gemma-4-26b-a4b/q4_k_m.gguf",
     "gemma-4-e2b/bf16",

@@ -16,6 +16,7 @@ mod folders;
 mod gates;
 mod gemma4;
 mod gguf;
+mod kimi;
 mod latent;
 mod options;
 mod routing;
@@ -79,6 +80,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         folders::cases(&mut table);
         options::cases(&mut table);
         dense::cases(&mut table);
+        kimi::cases(&mut table);
         gates::cases(&mut table);
         latent::cases(&mut table);
         experts::cases(&mut table);

@@ -62,7 +62,7 @@ pub enum VocabularyFiles {
     SentencePiece(PathBuf),
     /// A WordPiece vocabulary in `vocab.txt`, one token a line.
     WordPiece(PathBuf),
-    /// A tiktoken vocabulary in `qwen.tiktoken`.
+    /// A tiktoken vocabulary in `tiktoken.model` or `qwen.tiktoken`.
     Tiktoken(PathBuf),
 }
 
@@ -154,8 +154,9 @@ impl VocabularyFiles {
             return Ok(Some(VocabularyFiles::Merges { vocab, merges: present(folder, "merges.txt")? }));
         }
         type Form = fn(PathBuf) -> VocabularyFiles;
-        let forms: [(&str, Form); 3] = [
+        let forms: [(&str, Form); 4] = [
             ("tokenizer.model", VocabularyFiles::SentencePiece),
+            ("tiktoken.model", VocabularyFiles::Tiktoken),
             ("vocab.txt", VocabularyFiles::WordPiece),
             ("qwen.tiktoken", VocabularyFiles::Tiktoken),
         ];

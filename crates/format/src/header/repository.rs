@@ -23,7 +23,7 @@ pub fn companion(name: &str) -> Option<u64> {
         "chat_template.jinja" => Some(limits::CHAT_TEMPLATE_BYTES),
         "tokenizer.json" => Some(limits::TOKENIZER_JSON_BYTES),
         "vocab.json" | "merges.txt" | "vocab.txt" => Some(limits::VOCABULARY_BYTES),
-        "tokenizer.model" | "qwen.tiktoken" => Some(limits::SENTENCE_PIECE_BYTES),
+        "tokenizer.model" | "tiktoken.model" | "qwen.tiktoken" => Some(limits::SENTENCE_PIECE_BYTES),
         "config.json"
         | "generation_config.json"
         | "tokenizer_config.json"
@@ -45,7 +45,13 @@ pub fn companion(name: &str) -> Option<u64> {
 pub fn is_other_vocabulary(name: &str) -> bool {
     matches!(
         name,
-        "vocab.json" | "merges.txt" | "tokenizer.model" | "vocab.txt" | "qwen.tiktoken" | "added_tokens.json"
+        "vocab.json"
+            | "merges.txt"
+            | "tokenizer.model"
+            | "vocab.txt"
+            | "tiktoken.model"
+            | "qwen.tiktoken"
+            | "added_tokens.json"
     )
 }
 

@@ -158,6 +158,7 @@ families! {
     bailing_moe2,
     smallthinker,
     arctic,
+    kimi_linear,
 }
 
 /// One family of models: how its files name things, and the options of its block.

@@ -45,8 +45,8 @@ pub use inspect::{Wanted, inspect, inspect_as};
 pub use latent::{LatentWeights, QueryWeights};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use mixer::{
-    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueProjections, KeyValueWeights, KeysValues,
-    MambaWeights, Mixer, MixerWeights, SelectionWeights, ShortConvWeights,
+    AttentionWeights, ConvWeights, Decays, DeltaInput, DeltaNetWeights, KeyValueProjections, KeyValueWeights,
+    KeysValues, MambaWeights, Mixer, MixerWeights, SecondProjections, SelectionWeights, ShortConvWeights,
 };
 pub use predictor::JoinedInput;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
