@@ -150,6 +150,18 @@ pub(crate) fn all() -> Vec<Fixture> {
     folders.into_iter().map(Fixture::open).collect()
 }
 
+/// Every fixture's smallest float file and its smallest quantized one.
+pub(crate) fn small_files() -> Vec<PathBuf> {
+    let of_fixture = |fixture: Fixture| {
+        let kinds: [&[&str]; 2] = [&["bf16", "f16", "f32"], &["q4_k_m.gguf", "iq2_xs.gguf", "q8_0.gguf", "q4_k.gguf"]];
+        let there = |names: &[&str]| names.iter().map(|name| fixture.folder.join(name)).find(|path| path.exists());
+        let found: Vec<PathBuf> = kinds.into_iter().filter_map(there).collect();
+        assert!(!found.is_empty(), "{}", fixture.folder.display());
+        found
+    };
+    all().into_iter().flat_map(of_fixture).collect()
+}
+
 /// The fixture called `name`.
 pub(crate) fn named(name: &str) -> Fixture {
     let folder = fixtures().join("models").join(name);

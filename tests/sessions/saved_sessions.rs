@@ -35,21 +35,10 @@ fn goes_on(session: &mut Session, mut token: u32, count: usize) -> (Vec<Vec<u32>
     (rows, ids)
 }
 
-/// Every fixture's smallest float file and its smallest quantized one, and every int8 checkpoint.
+/// Every fixture's smallest files, and every int8 checkpoint.
 fn files() -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for fixture in common::all() {
-        let folder = fixture.folder;
-        let there = |name: &&str| folder.join(name).exists();
-        let kinds: [&[&str]; 2] = [&["bf16", "f16", "f32"], &["q4_k_m.gguf", "iq2_xs.gguf", "q8_0.gguf", "q4_k.gguf"]];
-        let chosen: Vec<&str> =
-            kinds.iter().filter_map(|names| names.iter().copied().find(|name| there(name))).collect();
-        assert!(!chosen.is_empty(), "{}", folder.display());
-        files.extend(chosen.into_iter().map(|name| folder.join(name)));
-    }
     let int8 = fs::read_dir(common::fixtures().join("int8")).unwrap().map(|entry| entry.unwrap().path());
-    files.extend(int8.filter(|path| path.is_dir()));
-    assert!(files.len() >= 40, "only {} files", files.len());
+    let mut files: Vec<PathBuf> = common::small_files().into_iter().chain(int8.filter(|path| path.is_dir())).collect();
     files.sort();
     files
 }

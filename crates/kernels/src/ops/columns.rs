@@ -173,7 +173,7 @@ impl Columns<'_> {
 impl Kernel {
     /// Outputs of one task of a matrix `[outputs, inputs]` by columns with `groups` groups of inputs, of which `left` bytes are not handed
     /// out yet. For one token they are many, because parts of rows of words are short otherwise: as many as scales, zero points and rows
-    /// fit a thread's memory, or as a block of 32 inputs fits the first-level cache, into which the next one is prefetched.
+    /// fit a thread's memory, or as the kernel reads at a time.
     pub fn columns_per_task(
         &self,
         left: usize,
@@ -188,7 +188,9 @@ impl Kernel {
         }
         let direct = self.entry.sets == Sets::AVX512.and(Sets::VNNI) && self.bits() >= 4;
         let each = 8 * groups + if direct { 8 * LANES } else { self.row_bytes(inputs) + 8 * groups };
-        let most = (MOST / each / TILE * TILE).clamp(TILE, if direct { 4096 / self.bits() } else { usize::MAX });
+        let most = (MOST / each / TILE * TILE).max(TILE);
+        #[cfg(target_arch = "x86_64")]
+        let most = if direct { most.min(avx512::columns::most_outputs(self.bits())) } else { most };
         outputs.div_ceil(threads).next_multiple_of(TILE).min(most)
     }
 }

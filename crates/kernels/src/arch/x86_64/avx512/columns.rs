@@ -3,7 +3,8 @@
 #![allow(clippy::needless_range_loop)] // vectors and planes are indices of several arrays
 
 use super::{load, load_floats, store_floats};
-use crate::arch::generic::prefetch::prefetch_near;
+use crate::arch::generic::prefetch::{prefetch, prefetch_near};
+use crate::arch::x86_64::prefetch::Reading;
 use crate::input::Q8;
 use crate::memory;
 use crate::ops::columns::TILE;
@@ -20,6 +21,14 @@ const VECTORS: usize = TILE / 16;
 const NIBBLES: u8 = 0;
 const IN_TURNS: u8 = 1;
 const BYTES: u8 = 2;
+
+/// Outputs of a task at most. Where the next block of 32 inputs is prefetched into the first-level cache both must fit it.
+pub(crate) fn most_outputs(bits: usize) -> usize {
+    match Reading::of_this_processor() {
+        Reading::OneStream => 4096 / bits,
+        Reading::FourStreams => usize::MAX,
+    }
+}
 
 /// The outputs of whole tiles from `first` on, in the order of tiles, as their `factors` are, `[groups, outputs]`: the scales, and if
 /// there are any what activations are multiplied with and added.
@@ -77,6 +86,7 @@ fn tiles<const LAYOUT: u8, const BASES: bool>(
     assert!(first + count / TILE * tile_bytes <= row_bytes);
     // From one group to the next, and blocks of a group.
     let (stride, each) = (scales.len() * columns.group / (blocks * BLOCK), columns.group / BLOCK);
+    let near = Reading::of_this_processor() == Reading::OneStream;
     // The sums of each lane, `[lanes, outputs, planes]`. Blocks are read in the order of memory.
     let sums = room(floats, 2 * count * LANES)?;
     sums.fill(0.0);
@@ -85,7 +95,8 @@ fn tiles<const LAYOUT: u8, const BASES: bool>(
         for (tile, sums) in lane.as_chunks_mut::<16>().0.as_chunks_mut::<{ 2 * VECTORS }>().0.iter_mut().enumerate() {
             let bytes = columns.words.as_ptr().wrapping_add(b * rows * row_bytes + first + tile * tile_bytes);
             for row in rows..2 * rows {
-                prefetch_near(bytes.wrapping_add(row * row_bytes), tile_bytes);
+                let ahead = bytes.wrapping_add(row * row_bytes);
+                if near { prefetch_near(ahead, tile_bytes) } else { prefetch(ahead, tile_bytes) }
             }
             let words = |row: usize, v: usize| {
                 // SAFETY: the rows of a block have the tile, by the lengths above, and 64 bytes for each of its vectors.
