@@ -185,11 +185,12 @@ fn parts_of_olmos_convolution_are_even_or_as_published() {
 #[test]
 fn kimi_has_a_decay_for_each_element_of_a_key() {
     for file in ["bf16", "f32", "f16.gguf", "q8_0.gguf"] {
-        let path = match file.ends_with(".gguf") {
-            true => Tree::new().with("m.gguf", Gguf::fixture(&format!("kimi-linear/{file}")).build()).path("m.gguf"),
-            false => Files::fixture(&format!("kimi-linear/{file}")).tree().path(""),
+        let name = format!("kimi-linear/{file}");
+        let (tree, path) = match file.ends_with(".gguf") {
+            true => (Tree::new().with("m.gguf", Gguf::fixture(&name).build()), "m.gguf"),
+            false => (Files::fixture(&name).tree(), ""),
         };
-        let spec = spec(&path);
+        let spec = spec(&tree.path(path));
         assert_eq!((spec.family, kinds(&spec).as_str(), spec.ropes.len()), ("kimi-linear", "dda", 0), "{file}");
         assert_eq!(spec.unused_tensors, Vec::<String>::new(), "{file}");
         let mixer = spec.weights.layers[1].mixers().next().unwrap();
