@@ -270,7 +270,7 @@ fn other_architectures_are_named_with_their_kind() {
         ("grovemoe", "mixture of experts"),
         ("grok", "mixture of experts"),
         ("plm", "block is built otherwise"),
-        ("kimi-linear", "state-space"),
+        ("minimax-01", "state-space"),
         ("rwkv7", "state-space"),
         ("t5encoder", "an encoder:"),
         ("t5", "encoder-decoder"),

@@ -181,6 +181,32 @@ fn parts_of_olmos_convolution_are_even_or_as_published() {
     assert_eq!(ends(&files.with("model.safetensors", published)), [24, 48, 96]);
 }
 
+/// A head keeps its matrix, and for each position of a chunk a key, a correction and as many decays as a key has elements.
+#[test]
+fn kimi_has_a_decay_for_each_element_of_a_key() {
+    for file in ["bf16", "f32", "f16.gguf", "q8_0.gguf"] {
+        let name = format!("kimi-linear/{file}");
+        let (tree, path) = match file.ends_with(".gguf") {
+            true => (Tree::new().with("m.gguf", Gguf::fixture(&name).build()), "m.gguf"),
+            false => (Files::fixture(&name).tree(), ""),
+        };
+        let spec = spec(&tree.path(path));
+        assert_eq!((spec.family, kinds(&spec).as_str(), spec.ropes.len()), ("kimi-linear", "dda", 0), "{file}");
+        assert_eq!(spec.unused_tensors, Vec::<String>::new(), "{file}");
+        let mixer = spec.weights.layers[1].mixers().next().unwrap();
+        let Mixer::DeltaNet(net) = mixer else { panic!("{file}") };
+        assert_eq!((net.key_heads, net.value_heads, net.key_dim, net.value_dim, net.decays()), (2, 2, 16, 16, 16));
+        assert_eq!((net.decay.shape.as_slice(), net.dt_bias.shape.as_slice()), (&[2][..], &[32][..]), "{file}");
+        assert_eq!(net.conv.ends, [32, 64, 96], "{file}");
+        let second = net.second.as_ref().unwrap();
+        assert_eq!([&second.gate, &second.alpha].map(|matrix| matrix.weight.shape.clone()), [[32, 16], [32, 16]]);
+        // Queries, keys, values; what gates and decays are made of; corrections; gates and decays.
+        assert_eq!(mixer.projected(), 96 + 2 * 16 + 2 + 2 * 32);
+        let elements = 96 * (3 + 16) + 2 * (16 * 16 + 16 * (16 + 16 + 16));
+        assert_eq!(state_bytes(&spec), (2 * elements * 4) as u64, "{file}");
+    }
+}
+
 /// The ones with attention alone: llama.cpp's converter calls them `granite`, with the keys of Mamba-2 all the same.
 #[test]
 fn granite_4_with_attention_alone_rotates() {

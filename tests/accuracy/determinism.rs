@@ -26,6 +26,7 @@ const FILES: &[&str] = &[
     "granite-4-h-dense/f16",
     "nemotron-3/bf16",
     "mamba/bf16",
+    "kimi-linear/bf16",
     "gemma-4-26b-a4b/bf16",
     "gemma-4-26b-a4b/q4_k_m.gguf",
     "gemma-3n/q8_0.gguf",

@@ -100,11 +100,12 @@ fn vocabularies_are_compared_across_formats() {
             .partition(|path| path.extension().is_some_and(|extension| extension == "gguf"));
         let (Some(gguf), Some(checkpoint)) = (ggufs.first(), checkpoints.first()) else { continue };
         // A draft is cut back by every wrong guess, which a state is not to every position.
-        const WITH_STATES: [&str; 13] = [
+        const WITH_STATES: [&str; 14] = [
             "bamba",
             "falcon-h1",
             "granitehybrid",
             "jamba",
+            "kimi-linear",
             "lfm2",
             "lfm2moe",
             "mamba",

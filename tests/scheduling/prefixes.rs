@@ -181,6 +181,7 @@ fn what_is_found_has_the_bits_of_what_is_computed() {
         ("lfm2", KvDtype::F32),
         ("granite-4-h", KvDtype::F32),
         ("jamba", KvDtype::F16),
+        ("kimi-linear", KvDtype::F16),
         ("bloom", KvDtype::F32),
         ("mpt", KvDtype::Q8_0),
         ("gpt-neox", KvDtype::F16),
@@ -210,7 +211,8 @@ fn what_is_found_has_the_bits_of_what_is_computed() {
 /// Layers with a state: it is kept at the ends of pages, for others and for the sequence itself.
 #[test]
 fn states_are_kept_at_the_ends_of_pages() {
-    for fixture in ["qwen3.5", "lfm2", "granite-4-h", "nemotron-h", "falcon-h1", "jamba", "olmo-hybrid"] {
+    for fixture in ["qwen3.5", "lfm2", "granite-4-h", "nemotron-h", "falcon-h1", "jamba", "olmo-hybrid", "kimi-linear"]
+    {
         let fixture = common::named(fixture).folder.join("bf16");
         let load = |on| common::builder().context_length(1024).prefix_caching(on).load(&fixture).unwrap();
         let (plain, model, start) = (load(false), load(true), small(seeded_tokens(3, 2 * KV_PAGE + 150, 320)));

@@ -15,6 +15,7 @@ mod gemma_tokenizers;
 mod hostile;
 mod openai;
 mod pre_tokenizers;
+mod tiktoken;
 mod tokenizers;
 mod tool_requests;
 mod turns;

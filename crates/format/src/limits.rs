@@ -60,7 +60,7 @@ pub const TOKENIZER_JSON_BYTES: u64 = 256 << 20;
 /// Bytes of a `vocab.json` or a `merges.txt`. The largest published ones have about 10 MB.
 pub const VOCABULARY_BYTES: u64 = 64 << 20;
 
-/// Bytes of a SentencePiece `tokenizer.model`. The largest published ones have about 5 MB; a piece takes at least five
+/// Bytes of a SentencePiece `tokenizer.model`, or of a vocabulary in tiktoken's form. The largest published ones have about 5 MB; a piece takes at least five
 /// bytes of the file and ten times that in memory.
 pub const SENTENCE_PIECE_BYTES: u64 = 16 << 20;
 

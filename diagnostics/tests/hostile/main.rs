@@ -17,6 +17,7 @@ mod gates;
 mod gemma3n;
 mod gemma4;
 mod gguf;
+mod kimi;
 mod latent;
 mod llama4;
 mod options;
@@ -81,6 +82,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         folders::cases(&mut table);
         options::cases(&mut table);
         dense::cases(&mut table);
+        kimi::cases(&mut table);
         gates::cases(&mut table);
         latent::cases(&mut table);
         llama4::cases(&mut table);

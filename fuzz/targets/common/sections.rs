@@ -11,7 +11,7 @@ use std::path::Path;
 /// What begins a section; the number of its file in [`NAMES`] follows.
 const SEPARATOR: &[u8] = b"\0FILE";
 
-pub const NAMES: [&str; 19] = [
+pub const NAMES: [&str; 20] = [
     "config.json",
     "model.safetensors",
     "tokenizer.json",
@@ -31,6 +31,7 @@ pub const NAMES: [&str; 19] = [
     "vocab.json",
     "merges.txt",
     "added_tokens.json",
+    "tiktoken.model",
 ];
 
 /// Where a GGUF file of the seeds has its keys and tensors; weights follow.

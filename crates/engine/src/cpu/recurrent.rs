@@ -6,6 +6,8 @@ mod short_conv;
 
 use super::CpuDevice;
 use super::device::CpuPass;
+use super::matrix::Matrix;
+use super::operand::Operands;
 use super::scratch::with_scratch;
 use crate::decoder::{Batch, RecurrentLayers, Sequence, border, floats, widened};
 use crate::error::{Error, Result};
@@ -164,6 +166,24 @@ impl CpuDevice {
         Ok(refusals.into_result()?)
     }
 
+    /// `out` are the products of `matrices` with the first `inputs` of these columns of `rows`.
+    fn multiply_columns(
+        &self,
+        matrices: &[&Matrix],
+        columns: Columns<'_>,
+        inputs: usize,
+        rows: usize,
+        out: &mut [f32],
+    ) -> Result<()> {
+        let forms = matrices.iter().map(|matrix| matrix.form);
+        let operands = Operands::prepare(&self.spare, forms, inputs, |input, form| {
+            input.fill(&self.pool, self.isa, form, rows, inputs, |row, x| {
+                x.copy_from_slice(&columns.row(row)[..inputs]);
+            })
+        })?;
+        Ok(self.multiply(matrices, &operands, rows, out)?)
+    }
+
     fn read(&self, vector: &WeightView, elements: Range<usize>, out: &mut [f32]) {
         out.fill(0.0);
         add_floats(self.isa, out, floats(vector, elements));
@@ -192,14 +212,29 @@ fn keep<'r>(
     }
 }
 
-/// The factor of the softplus of each head, and what is added before it.
-fn decays(heads: usize, stored: &WeightView, is_log: bool, bias: &WeightView) -> memory::Result<Vec<[f64; 2]>> {
-    let (decay, bias) = (widened(stored, heads)?, widened(bias, heads)?);
-    let both = decay.iter().zip(&bias).map(|(decay, bias)| {
-        let decay = f64::from(*decay);
-        [if is_log { -decay.exp() } else { decay }, f64::from(*bias)]
-    });
-    memory::collected(both, "decays of heads")
+/// The factor of the softplus of each head.
+fn decays(heads: usize, stored: &WeightView, is_log: bool) -> memory::Result<Vec<f64>> {
+    let stored = widened(stored, heads)?;
+    let factors = stored.iter().map(|decay| f64::from(*decay)).map(|decay| if is_log { -decay.exp() } else { decay });
+    memory::collected(factors, "decays of heads")
+}
+
+/// Columns of products: those from `first` on of rows of `width`.
+#[derive(Clone, Copy)]
+struct Columns<'p> {
+    products: &'p [f32],
+    width: usize,
+    first: usize,
+}
+
+impl<'p> Columns<'p> {
+    fn new(products: &'p [f32], width: usize, first: usize) -> Columns<'p> {
+        Columns { products, width, first }
+    }
+
+    fn row(&self, row: usize) -> &'p [f32] {
+        &self.products[row * self.width + self.first..(row + 1) * self.width]
+    }
 }
 
 /// Rows of one chunk of positions, which advance the state of a head.

@@ -64,7 +64,7 @@ pub enum VocabularyFiles {
     Deberta(PathBuf),
     /// A WordPiece vocabulary in `vocab.txt`, one token a line.
     WordPiece(PathBuf),
-    /// A tiktoken vocabulary in `qwen.tiktoken`.
+    /// A tiktoken vocabulary in `tiktoken.model` or `qwen.tiktoken`.
     Tiktoken(PathBuf),
 }
 
@@ -157,9 +157,10 @@ impl VocabularyFiles {
             return Ok(Some(VocabularyFiles::Merges { vocab, merges: present(folder, "merges.txt")? }));
         }
         type Form = fn(PathBuf) -> VocabularyFiles;
-        let forms: [(&str, Form); 4] = [
+        let forms: [(&str, Form); 5] = [
             ("tokenizer.model", VocabularyFiles::SentencePiece),
             ("spm.model", VocabularyFiles::Deberta),
+            ("tiktoken.model", VocabularyFiles::Tiktoken),
             ("vocab.txt", VocabularyFiles::WordPiece),
             ("qwen.tiktoken", VocabularyFiles::Tiktoken),
         ];

@@ -23,7 +23,7 @@ pub fn companion(name: &str) -> Option<u64> {
         "chat_template.jinja" => Some(limits::CHAT_TEMPLATE_BYTES),
         "tokenizer.json" => Some(limits::TOKENIZER_JSON_BYTES),
         "vocab.json" | "merges.txt" | "vocab.txt" => Some(limits::VOCABULARY_BYTES),
-        "tokenizer.model" | "spm.model" | "qwen.tiktoken" => Some(limits::SENTENCE_PIECE_BYTES),
+        "tokenizer.model" | "spm.model" | "tiktoken.model" | "qwen.tiktoken" => Some(limits::SENTENCE_PIECE_BYTES),
         "config.json"
         | "generation_config.json"
         | "tokenizer_config.json"
@@ -50,6 +50,7 @@ pub fn is_other_vocabulary(name: &str) -> bool {
             | "tokenizer.model"
             | "spm.model"
             | "vocab.txt"
+            | "tiktoken.model"
             | "qwen.tiktoken"
             | "added_tokens.json"
     )

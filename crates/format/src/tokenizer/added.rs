@@ -28,7 +28,7 @@ pub struct AddedToken {
 /// The keys of `tokenizer_config.json` and `special_tokens_map.json` that name special tokens.
 const ROLES: &str = "bos_token eos_token unk_token sep_token pad_token cls_token mask_token additional_special_tokens \
                      extra_special_tokens";
-const DECODER: &str = "added_tokens_decoder";
+pub(super) const DECODER: &str = "added_tokens_decoder";
 
 /// The tokens added to a vocabulary of `tokens` entries, by ascending id, as transformers adds them:
 /// `added_tokens_decoder`, or else `added_tokens.json`; then the named special tokens that `id_of` finds in the

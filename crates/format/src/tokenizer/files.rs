@@ -69,6 +69,9 @@ pub struct Model {
     pub ignore_merges: Option<bool>,
     pub unk_id: Option<usize>,
     pub max_input_chars_per_word: Option<usize>,
+    /// Whether two tokens make any token of their texts, the lowest id first, in place of `merges`, as in tiktoken.
+    #[serde(skip)]
+    pub by_rank: bool,
     /// The pieces of a SentencePiece model by id, in place of all other fields.
     #[serde(skip)]
     pub pieces: Vec<sentencepiece::Piece>,

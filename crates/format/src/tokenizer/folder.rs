@@ -1,11 +1,12 @@
-//! Folders without a `tokenizer.json`: `vocab.json` and `merges.txt`, `tokenizer.model`, `spm.model` or `vocab.txt`.
+//! Folders without a `tokenizer.json`: `vocab.json` and `merges.txt`, `tokenizer.model`, `spm.model`, `vocab.txt`, or tiktoken's form.
 
 mod deberta;
+mod tiktoken;
 pub(super) mod word_piece;
 
 use super::added::{AddedToken, added_tokens, flag};
 use super::files::{self, Entries, Merges, Model};
-use super::sentencepiece::{Piece, PieceKind, SentencePieceModel, tiktoken};
+use super::sentencepiece::{Piece, PieceKind, SentencePieceModel};
 use super::steps::{Decoder, Normalizer, Pattern, PreTokenizer, Prepend};
 use super::{TokenizerFiles, TokenizerKind, pre};
 use crate::error::{Error, FormatErrorKind, Result};
@@ -42,7 +43,7 @@ pub(super) fn read(files: &ConfigFiles, vocabulary: &VocabularyFiles) -> Result<
         VocabularyFiles::SentencePiece(path) => sentence_piece(files, path),
         VocabularyFiles::Deberta(path) => deberta::read(files, path),
         VocabularyFiles::WordPiece(path) => word_piece::read(files, path),
-        VocabularyFiles::Tiktoken(path) => Err(tiktoken(path)),
+        VocabularyFiles::Tiktoken(path) => tiktoken::read(files, path),
     }
 }
 

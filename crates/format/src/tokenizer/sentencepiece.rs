@@ -72,7 +72,7 @@ impl SentencePieceModel {
 }
 
 /// The error for a vocabulary in tiktoken's form.
-pub(super) fn tiktoken(path: &Path) -> Error {
+fn tiktoken(path: &Path) -> Error {
     let (what, remedy) = (
         "a tiktoken vocabulary (a base64 text and its rank on each line), which does not say how to tokenize a text",
         "put the tokenizer.json of the model's repository next to the weights, or save one with transformers",

@@ -123,6 +123,18 @@ pub enum Decoder {
     Metaspace { replacement: Option<String>, add_prefix_space: Option<bool>, prepend_scheme: Option<Prepend> },
 }
 
+/// The character of a byte in GPT-2's alphabet: printable Latin-1 is itself, the other 68 bytes are U+0100 and up in order.
+pub fn byte_character(byte: u8) -> char {
+    let code = u32::from(byte);
+    let code = match byte {
+        0x00..=0x20 => 0x100 + code,
+        0x7f..=0xa0 => 0x121 + code - 0x7f,
+        0xad => 0x143,
+        _ => code,
+    };
+    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
 impl PreTokenizer {
     /// Splits by GPT-2-like `patterns`, one after another, then maps bytes to GPT-2's characters.
     pub fn byte_level(patterns: &[&str]) -> PreTokenizer {

@@ -18,6 +18,9 @@
 //!
 //! So `S` is read once for all rows of a step in a chunk, by products of matrices, and a single row reads it once and writes
 //! little. Every sum has one order, whichever rows are computed together: the bits of a position depend on no step's length.
+//!
+//! In Kimi delta attention (arXiv 2510.26692) each element of a key has a decay: `a` and `D` are diagonal matrices, and stand between
+//! the two vectors of each product above. The keys of a chunk are then kept as they are, and decayed again for each step.
 
 use crate::isa::{Isa, Sets, compiled_for};
 
@@ -44,7 +47,7 @@ pub struct DeltaState<'a> {
     keys: &'a mut [f32],
     /// Corrections since the border, `[CHUNK, value_dim]`.
     corrections: &'a mut [f32],
-    /// Decays since the border, `[CHUNK]`.
+    /// Decays since the border, `[CHUNK]` or `[CHUNK, key_dim]`.
     decays: &'a mut [f32],
 }
 
@@ -55,27 +58,29 @@ pub struct DeltaRows<'a> {
     pub keys_queries: &'a [f32],
     /// Values, `[rows, value_dim]`.
     pub values: &'a [f32],
-    /// Decays, from 0 to 1.
+    /// Decays, from 0 to 1, `[rows]`, or one for each element of a key, `[rows, key_dim]`.
     pub decays: &'a [f32],
     /// Strengths of the corrections; `None` where values are added as they are.
     pub strengths: Option<&'a [f32]>,
 }
 
 impl<'a> DeltaState<'a> {
-    /// The parts of a head's state. Panics when `state` has fewer elements than these.
-    pub fn new(state: &'a mut [f32], key_dim: usize, value_dim: usize) -> DeltaState<'a> {
+    /// The parts of a head's state, with so many `decays` of a position: 1 or `key_dim`. Panics when `state` has fewer elements than
+    /// these.
+    pub fn new(state: &'a mut [f32], key_dim: usize, value_dim: usize, decays: usize) -> DeltaState<'a> {
         let (matrix, rest) = state.split_at_mut(key_dim * value_dim);
         let (keys, rest) = rest.split_at_mut(key_dim * CHUNK);
-        let (corrections, decays) = rest.split_at_mut(CHUNK * value_dim);
-        DeltaState { matrix, keys, corrections, decays: &mut decays[..CHUNK] }
+        let (corrections, rest) = rest.split_at_mut(CHUNK * value_dim);
+        DeltaState { matrix, keys, corrections, decays: &mut rest[..CHUNK * decays] }
     }
 
     /// Computes `rows`, the first of which is number `first` of its chunk, into `out` `[rows, value_dim]`. `scratch` is
     /// overwritten; it has [`delta_scratch`] elements. Panics unless the lengths fit and the rows are of one chunk.
     pub fn advance(&mut self, isa: Isa, first: usize, rows: DeltaRows<'_>, scratch: &mut [f32], out: &mut [f32]) {
-        let count = rows.decays.len();
+        let count = rows.decays.len() / (self.decays.len() / CHUNK);
         let (key_dim, value_dim) = (self.keys.len() / CHUNK, self.corrections.len() / CHUNK);
         assert!(count > 0 && first + count <= CHUNK, "rows of a chunk");
+        assert!(rows.decays.len() == count || rows.decays.len() == count * key_dim, "decays");
         assert!(rows.strengths.is_none_or(|strengths| strengths.len() == count), "strengths");
         assert!(rows.keys_queries.len() == 2 * count * key_dim, "keys and queries");
         assert!(rows.values.len() == count * value_dim && out.len() == count * value_dim, "values");
@@ -92,7 +97,7 @@ impl<'a> DeltaState<'a> {
 
 /// The scratch elements that [`DeltaState::advance`] needs.
 pub fn delta_scratch(key_dim: usize, value_dim: usize) -> usize {
-    (2 * CHUNK * value_dim).max(key_dim * CHUNK) + 2 * CHUNK * CHUNK
+    2 * CHUNK * value_dim + 2 * CHUNK * CHUNK + key_dim * (3 * CHUNK + 1)
 }
 
 compiled_for! {
@@ -112,32 +117,38 @@ fn advance<const FUSED: bool>(
     out: &mut [f32],
 ) {
     let DeltaState { matrix, keys, corrections, decays } = state;
-    let count = rows.decays.len();
-    let (key_dim, value_dim) = (keys.len() / CHUNK, corrections.len() / CHUNK);
-    decays[first..first + count].copy_from_slice(rows.decays);
+    let (key_dim, value_dim, each) = (keys.len() / CHUNK, corrections.len() / CHUNK, decays.len() / CHUNK);
+    let count = rows.decays.len() / each;
+    decays[first * each..][..rows.decays.len()].copy_from_slice(rows.decays);
     for (row, key) in rows.keys_queries.chunks_exact(key_dim).take(count).enumerate() {
         keys.chunks_exact_mut(CHUNK).zip(key).for_each(|(keys, key)| keys[first + row] = *key);
     }
     // Without corrections no keys are multiplied.
     let by_keys = if rows.strengths.is_some() { count } else { 0 };
     let readers = &rows.keys_queries[(count - by_keys) * key_dim..];
-    let (wide, scores) = scratch.split_at_mut((2 * CHUNK * value_dim).max(key_dim * CHUNK));
     let all = by_keys + count;
-    let (read, scores) = (&mut wide[..all * value_dim], &mut scores[..all * CHUNK]);
+    let (read, scratch) = scratch.split_at_mut(all * value_dim);
+    let (scores, scratch) = scratch.split_at_mut(all * CHUNK);
+    let (weighted, scratch) = scratch.split_at_mut(key_dim * CHUNK);
+    let (before, decayed) = scratch.split_at_mut(key_dim);
+    let before = &mut before[..each];
     read.fill(0.0);
     scores.fill(0.0);
-    multiply_add::<FUSED>(readers, key_dim, matrix, value_dim, read);
-    multiply_add::<FUSED>(readers, key_dim, keys, CHUNK, scores);
+    before.fill(1.0);
+    let at = [first, count, by_keys];
+    if each == 1 {
+        multiply_add::<FUSED>(readers, key_dim, matrix, value_dim, read);
+        multiply_add::<FUSED>(readers, key_dim, keys, CHUNK, scores);
+        by_head(keys, decays, at, (read, scores), weighted, &mut before[0]);
+    } else {
+        let decayed = &mut decayed[..readers.len()];
+        by_channel::<FUSED>(keys, decays, at, (readers, decayed, scores), weighted, before);
+        multiply_add::<FUSED>(decayed, key_dim, matrix, value_dim, read);
+    }
     let ((of_key, of_query), (key_scores, query_scores)) =
         (read.split_at_mut(by_keys * value_dim), scores.split_at(by_keys * CHUNK));
-    // The remaining factor of each position of the chunk at the next one, and of the state before the chunk.
-    let (mut left, mut before) = ([0f32; CHUNK], 1f32);
-    for (position, decay) in decays[..first].iter().enumerate() {
-        undergo(&mut left, &mut before, position, *decay);
-    }
     for row in 0..count {
         let position = first + row;
-        undergo(&mut left, &mut before, position, decays[position]);
         let (earlier, own) = corrections.split_at_mut(position * value_dim);
         let own = &mut own[..value_dim];
         let value = &rows.values[row * value_dim..][..value_dim];
@@ -145,9 +156,8 @@ fn advance<const FUSED: bool>(
             Some(strengths) => {
                 // This is D(-1, t) S' k, and what the chunk adds to it.
                 let predicted = &mut of_key[row * value_dim..][..value_dim];
-                predicted.iter_mut().for_each(|x| *x *= before);
-                for (s, earlier) in earlier.chunks_exact(value_dim).enumerate() {
-                    axpy::<FUSED>(left[s] * key_scores[row * CHUNK + s], earlier, predicted);
+                for (earlier, score) in earlier.chunks_exact(value_dim).zip(&key_scores[row * CHUNK..]) {
+                    axpy::<FUSED>(*score, earlier, predicted);
                 }
                 for ((own, value), predicted) in own.iter_mut().zip(value).zip(&*predicted) {
                     *own = strengths[row] * (value - predicted);
@@ -156,32 +166,97 @@ fn advance<const FUSED: bool>(
             None => own.copy_from_slice(value),
         }
         let out = &mut out[row * value_dim..][..value_dim];
-        for (out, read) in out.iter_mut().zip(&of_query[row * value_dim..]) {
-            *out = before * read;
-        }
-        for (s, correction) in corrections[..(position + 1) * value_dim].chunks_exact(value_dim).enumerate() {
-            axpy::<FUSED>(left[s] * query_scores[row * CHUNK + s], correction, out);
+        out.copy_from_slice(&of_query[row * value_dim..][..value_dim]);
+        let corrections = corrections[..(position + 1) * value_dim].chunks_exact(value_dim);
+        for (correction, score) in corrections.zip(&query_scores[row * CHUNK..]) {
+            axpy::<FUSED>(*score, correction, out);
         }
     }
     if first + count == CHUNK {
-        let weighted = &mut wide[..key_dim * CHUNK];
+        if each == 1 {
+            matrix.iter_mut().for_each(|x| *x *= before[0]);
+        } else {
+            let of_keys = matrix.chunks_exact_mut(value_dim).zip(before);
+            of_keys.for_each(|(row, before)| row.iter_mut().for_each(|x| *x *= *before));
+        }
+        multiply_add::<FUSED>(weighted, CHUNK, corrections, value_dim, matrix);
+    }
+}
+
+/// Applies the decays of a head to what its readers read: to what they read of the state, and to their products with keys. `at` are
+/// the first position, the number of rows, and how many of the readers are keys. Afterwards `weighted` `[key_dim, CHUNK]` has the keys
+/// with what remains of each after the last row, and `before` is what remains of the state.
+#[inline(always)]
+fn by_head(
+    keys: &[f32],
+    decays: &[f32],
+    [first, count, by_keys]: [usize; 3],
+    (read, scores): (&mut [f32], &mut [f32]),
+    weighted: &mut [f32],
+    before: &mut f32,
+) {
+    let value_dim = read.len() / (by_keys + count);
+    // The remaining factor of each position of the chunk at the next one.
+    let mut left = [0f32; CHUNK];
+    for (position, decay) in decays[..first + count].iter().enumerate() {
+        undergo(&mut left, before, position, *decay);
+        let Some(row) = position.checked_sub(first) else { continue };
+        let readers = [(by_keys > 0).then_some(row), Some(by_keys + row)];
+        for reader in readers.into_iter().flatten() {
+            read[reader * value_dim..][..value_dim].iter_mut().for_each(|x| *x *= *before);
+            scores[reader * CHUNK..][..CHUNK].iter_mut().zip(&left).for_each(|(score, left)| *score *= left);
+        }
+    }
+    if first + count == CHUNK {
         for (weighted, keys) in weighted.chunks_exact_mut(CHUNK).zip(keys.chunks_exact(CHUNK)) {
             weighted.iter_mut().zip(keys).zip(&left).for_each(|((weighted, key), left)| *weighted = key * left);
         }
-        matrix.iter_mut().for_each(|x| *x *= before);
-        multiply_add::<FUSED>(weighted, CHUNK, corrections, value_dim, matrix);
+    }
+}
+
+/// Like [`by_head`] where each element of a key has a decay, `[CHUNK, key_dim]`: `decayed` become the readers by what remains of the
+/// state, and `scores` their products with what remains of each key.
+#[inline(always)]
+fn by_channel<const FUSED: bool>(
+    keys: &[f32],
+    decays: &[f32],
+    [first, count, by_keys]: [usize; 3],
+    (readers, decayed, scores): (&[f32], &mut [f32], &mut [f32]),
+    weighted: &mut [f32],
+    before: &mut [f32],
+) {
+    let key_dim = before.len();
+    weighted.fill(0.0);
+    for (position, decays) in decays.chunks_exact(key_dim).take(first + count).enumerate() {
+        for ((weighted, keys), decay) in weighted.chunks_exact_mut(CHUNK).zip(keys.chunks_exact(CHUNK)).zip(decays) {
+            weighted.iter_mut().for_each(|x| *x = kept(*x * decay));
+            weighted[position] = keys[position];
+        }
+        before.iter_mut().zip(decays).for_each(|(before, decay)| *before = kept(*before * decay));
+        let Some(row) = position.checked_sub(first) else { continue };
+        let of_row = [(by_keys > 0).then_some(row), Some(by_keys + row)];
+        for reader in of_row.into_iter().flatten() {
+            let (x, decayed) = (&readers[reader * key_dim..][..key_dim], &mut decayed[reader * key_dim..][..key_dim]);
+            decayed.iter_mut().zip(x).zip(&*before).for_each(|((to, x), before)| *to = x * before);
+            multiply_add::<FUSED>(x, key_dim, weighted, CHUNK, &mut scores[reader * CHUNK..][..CHUNK]);
+        }
     }
 }
 
 /// Adds position `position` with its decay, which also applies to all positions before it.
 #[inline(always)]
 fn undergo(left: &mut [f32; CHUNK], before: &mut f32, position: usize, decay: f32) {
-    let kept = |of: f32| if of * decay < LEAST_DECAY { 0.0 } else { of * decay };
     for left in left.iter_mut() {
-        *left = kept(*left);
+        *left = kept(*left * decay);
     }
     left[position] = 1.0;
-    *before = kept(*before);
+    *before = kept(*before * decay);
+}
+
+/// What is kept of a number after a decay.
+#[inline(always)]
+fn kept(decayed: f32) -> f32 {
+    if decayed.abs() < LEAST_DECAY { 0.0 } else { decayed }
 }
 
 /// `y += scale * x`.
@@ -272,13 +347,37 @@ mod tests {
         keys: Vec<f32>,
         queries: Vec<f32>,
         values: Vec<f32>,
+        /// Those of a position are one, or one for each element of a key.
         decays: Vec<f32>,
         /// `None` where values are added as they are.
         strengths: Option<Vec<f32>>,
     }
 
+    #[derive(Clone, Copy, Debug)]
+    enum Rule {
+        Delta,
+        Kimi,
+        Mamba,
+    }
+
+    impl Rule {
+        const ALL: [Rule; 3] = [Rule::Delta, Rule::Kimi, Rule::Mamba];
+
+        fn corrects(self) -> bool {
+            !matches!(self, Rule::Mamba)
+        }
+
+        fn decays(self, key_dim: usize) -> usize {
+            if matches!(self, Rule::Kimi) { key_dim } else { 1 }
+        }
+    }
+
     impl Sequence {
-        fn new(random: &mut Random, len: usize, key_dim: usize, value_dim: usize, corrects: bool) -> Sequence {
+        fn len(&self, value_dim: usize) -> usize {
+            self.values.len() / value_dim
+        }
+
+        fn new(random: &mut Random, len: usize, [key_dim, value_dim]: [usize; 2], rule: Rule) -> Sequence {
             let share = |x: f32| 1.0 / (1.0 + (-2.0 * x).exp());
             let unit = |keys: Vec<f32>| -> Vec<f32> {
                 let of = |key: &[f32]| key.iter().map(|x| x * x).sum::<f32>().sqrt();
@@ -288,8 +387,8 @@ mod tests {
                 keys: unit(random.floats(len * key_dim)),
                 queries: unit(random.floats(len * key_dim)),
                 values: random.floats(len * value_dim),
-                decays: random.floats(len).into_iter().map(share).collect(),
-                strengths: corrects.then(|| random.floats(len).into_iter().map(share).collect()),
+                decays: random.floats(len * rule.decays(key_dim)).into_iter().map(share).collect(),
+                strengths: rule.corrects().then(|| random.floats(len).into_iter().map(share).collect()),
             }
         }
 
@@ -297,9 +396,12 @@ mod tests {
         fn truth(&self, key_dim: usize, value_dim: usize) -> Vec<f64> {
             let mut state = vec![0f64; key_dim * value_dim];
             let mut out = Vec::new();
-            for (t, &decay) in self.decays.iter().enumerate() {
+            let each = self.decays.len() / self.len(value_dim);
+            for (t, decays) in self.decays.chunks_exact(each).enumerate() {
                 let key: Vec<f64> = self.keys[t * key_dim..][..key_dim].iter().map(|x| f64::from(*x)).collect();
-                state.iter_mut().for_each(|x| *x *= f64::from(decay));
+                for (state, decay) in state.chunks_exact_mut(value_dim).zip(decays.iter().cycle()) {
+                    state.iter_mut().for_each(|x| *x *= f64::from(*decay));
+                }
                 for column in 0..value_dim {
                     let value = f64::from(self.values[t * value_dim + column]);
                     let correction = self.strengths.as_ref().map_or(value, |strengths| {
@@ -318,13 +420,15 @@ mod tests {
 
         /// The result in steps of these lengths, over and over.
         fn computed(&self, isa: Isa, key_dim: usize, value_dim: usize, steps: &[usize]) -> Vec<f32> {
-            let mut state = vec![f32::NAN; key_dim * value_dim + CHUNK * (key_dim + value_dim + 1)];
+            let len = self.len(value_dim);
+            let each = self.decays.len() / len;
+            let mut state = vec![f32::NAN; key_dim * value_dim + CHUNK * (key_dim + value_dim + each)];
             state[..key_dim * value_dim].fill(0.0);
             let mut scratch = vec![f32::NAN; delta_scratch(key_dim, value_dim)];
             let mut out = vec![f32::NAN; self.values.len()];
             let (mut start, mut steps) = (0, steps.iter().cycle());
-            while start < self.decays.len() {
-                let mut left = (*steps.next().unwrap()).min(self.decays.len() - start);
+            while start < len {
+                let mut left = (*steps.next().unwrap()).min(len - start);
                 while left > 0 {
                     let count = left.min(CHUNK - start % CHUNK);
                     let of = |all: &[f32], dim: usize| all[start * dim..(start + count) * dim].to_vec();
@@ -332,11 +436,11 @@ mod tests {
                     let rows = DeltaRows {
                         keys_queries: &keys_queries,
                         values: &self.values[start * value_dim..][..count * value_dim],
-                        decays: &self.decays[start..start + count],
+                        decays: &self.decays[start * each..(start + count) * each],
                         strengths: self.strengths.as_ref().map(|strengths| &strengths[start..start + count]),
                     };
                     let out = &mut out[start * value_dim..][..count * value_dim];
-                    let mut state = DeltaState::new(&mut state, key_dim, value_dim);
+                    let mut state = DeltaState::new(&mut state, key_dim, value_dim, each);
                     state.advance(isa, start % CHUNK, rows, &mut scratch, out);
                     (start, left) = (start + count, left - count);
                 }
@@ -349,18 +453,21 @@ mod tests {
     fn is_the_recurrence_and_the_same_bits_in_every_step() {
         let mut random = Random::new(7);
         let sizes = [(16, 16), (128, 128), (128, 64), (5, 70), (64, 33), (1, 1)];
-        for ((key_dim, value_dim), corrects) in sizes.into_iter().flat_map(|size| [(size, true), (size, false)]) {
-            let sequence = Sequence::new(&mut random, 75, key_dim, value_dim, corrects);
+        for ((key_dim, value_dim), rule) in sizes.into_iter().flat_map(|size| Rule::ALL.map(|rule| (size, rule))) {
+            let sequence = Sequence::new(&mut random, 75, [key_dim, value_dim], rule);
             let truth = sequence.truth(key_dim, value_dim);
             for isa in Isa::available() {
                 let one_by_one = sequence.computed(isa, key_dim, value_dim, &[1]);
                 for (out, truth) in one_by_one.iter().zip(&truth) {
                     // The bound is for sums of at most 128 + 2 * 16 products of numbers below 4, rounded each.
-                    assert!((f64::from(*out) - truth).abs() < 1e-5, "{isa} {key_dim} {value_dim}: {out} for {truth}");
+                    assert!(
+                        (f64::from(*out) - truth).abs() < 1e-5,
+                        "{isa} {rule:?} {key_dim} {value_dim}: {out} for {truth}"
+                    );
                 }
                 for steps in [&[75][..], &[3, 1, 7], &[16], &[40, 2]] {
                     let together = sequence.computed(isa, key_dim, value_dim, steps);
-                    assert_eq!(one_by_one, together, "{isa} {key_dim} {value_dim} {steps:?}");
+                    assert_eq!(one_by_one, together, "{isa} {rule:?} {key_dim} {value_dim} {steps:?}");
                 }
             }
         }
@@ -369,10 +476,10 @@ mod tests {
     #[test]
     fn is_the_same_bits_with_avx2_and_avx512() {
         let fused: Vec<Isa> = Isa::available().into_iter().filter(|isa| isa.has(Sets::AVX2)).collect();
-        for (corrects, steps) in [(true, &[50][..]), (false, &[50]), (true, &[1]), (false, &[1])] {
-            let sequence = Sequence::new(&mut Random::new(8), 50, 128, 128, corrects);
+        for (rule, steps) in Rule::ALL.into_iter().flat_map(|rule| [(rule, &[50][..]), (rule, &[1])]) {
+            let sequence = Sequence::new(&mut Random::new(8), 50, [128, 128], rule);
             let of = |isa: &Isa| sequence.computed(*isa, 128, 128, steps);
-            assert!(fused.windows(2).all(|pair| of(&pair[0]) == of(&pair[1])), "{corrects} {steps:?}");
+            assert!(fused.windows(2).all(|pair| of(&pair[0]) == of(&pair[1])), "{rule:?} {steps:?}");
         }
     }
 }

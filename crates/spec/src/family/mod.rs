@@ -163,6 +163,7 @@ families! {
     arctic,
     llama4,
     mistral4,
+    kimi_linear,
 }
 
 /// One family of models: how its files name things, and the options of its block.

@@ -47,6 +47,7 @@ pub(super) const FAMILY: Family = Family {
                 doubled: Some(("linear_allow_neg_eigval", true, CONFIG)),
                 // As in transformers' `OlmoHybridGatedDeltaNet`.
                 norm_eps: Some(1e-5),
+                by_channel: false,
             }),
             layer_types: &["linear_attention"],
             attention: &["full_attention"],

@@ -339,6 +339,9 @@ pub enum StateLayers {
     AllButEvery { every: Key, list: &'static str, default: (usize, &'static str) },
     /// All layers but those that this list of `config.json` names; in GGUF the layers without heads of keys and values.
     AllButListed(&'static str),
+    /// The layers whose numbers, from 1 on, this list `of_states` of `config.json` has, where the list `of_others` has all others; in
+    /// GGUF the layers without heads of keys and values.
+    Numbered { of_states: &'static str, of_others: &'static str },
     /// All layers, with the source of that; in GGUF the layers without heads of keys and values.
     All(&'static str),
     /// All layers but one in each group; in GGUF the layers without heads of keys and values.

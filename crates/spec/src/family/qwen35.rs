@@ -37,6 +37,7 @@ const DELTA_NET_KEYS: DeltaNetKeys = DeltaNetKeys {
     gguf_sharing: KeySharing::Strided,
     doubled: None,
     norm_eps: None,
+    by_channel: false,
 };
 
 const STATES: StateTable = StateTable {

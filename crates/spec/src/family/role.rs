@@ -111,11 +111,17 @@ pub enum Role {
     MambaSkip,
     /// The gate of the output of a layer with a state, `[value_heads * value_dim, hidden]`.
     StateGate,
+    /// The same in two projections, of `[key_dim, hidden]` and `[value_heads * value_dim, key_dim]`.
+    StateGateDown,
+    StateGateUp,
     /// How much a position corrects the state (`beta`), `[value_heads, hidden]`.
     DeltaBeta,
     /// How much the state decays (`alpha`), `[value_heads, hidden]`.
     DeltaAlpha,
-    /// The bias of the decay or of a step (`dt_bias`), `[value_heads]`; its names are whole.
+    /// The same in two projections, for each element of a key: `[key_dim, hidden]` and `[key_heads * key_dim, key_dim]`.
+    DeltaAlphaDown,
+    DeltaAlphaUp,
+    /// The bias of the decay or of a step (`dt_bias`), `[value_heads]`, or `[key_heads * key_dim]`; its names are whole.
     StateStepBias,
     /// The factor of the softplus of the decay or step (`A`), `[value_heads]`; its names are whole.
     StateDecay,

@@ -234,8 +234,12 @@ fn widest_operand(spec: &ModelSpec) -> usize {
 
 /// Elements of the longest row that a mixer's products after its inputs read.
 fn widest_input(mixer: &Mixer) -> usize {
-    let Mixer::Mamba(mamba) = mixer else { return mixer.mixed() };
-    mamba.selection.as_ref().map_or(0, |selection| selection.rank).max(mixer.mixed())
+    let rank = match mixer {
+        Mixer::Mamba(mamba) => mamba.selection.as_ref().map(|selection| selection.rank),
+        Mixer::DeltaNet(net) => net.second.as_ref().map(|second| second.rank),
+        Mixer::Attention(_) | Mixer::ShortConv(_) => None,
+    };
+    rank.unwrap_or(0).max(mixer.mixed())
 }
 
 /// Elements of a row that a second mixer puts out, or the first, as the two change places.

@@ -2,7 +2,7 @@
 //! the same functions.
 
 use super::{KV_PAGE, PREFILL_CHUNK, product, sum};
-use crate::spec::{AttentionWeights, KeysValues, LayerWeights, Mixer, ModelSpec};
+use crate::spec::{AttentionWeights, Decays, KeysValues, LayerWeights, Mixer, ModelSpec};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -174,8 +174,8 @@ pub struct StateSize {
     pub heads: usize,
     /// Elements of the state matrix of a head, `[key_dim, value_dim]`.
     pub matrix: usize,
-    /// Elements of a head: its matrix, and for each position of the chunk its key, what it adds `[value_dim]` and its decay. Where
-    /// each element has a decay: the matrix twice, at the chunk's begin and after the last position, and the number of positions
+    /// Elements of a head: its matrix, and for each position of the chunk its key, what it adds `[value_dim]` and its decay, or those
+    /// of its elements `[key_dim]`. Where each element of a state has a decay: the matrix twice, at the chunk's begin and after the last position, and the number of positions
     /// between; for each its key, what it adds and its steps, `[value_dim]` each.
     pub head: usize,
 }
@@ -184,11 +184,14 @@ impl StateSize {
     /// The state of a layer; empty where it has none, as attention, whose keys and values are cached.
     pub fn new(layer: &LayerWeights) -> StateSize {
         let state = layer.mixers().find_map(Mixer::state);
-        let Some((conv, [heads, key_dim, value_dim], by_element)) = state else { return StateSize::default() };
+        let Some((conv, [heads, key_dim, value_dim], decays)) = state else { return StateSize::default() };
         let (channels, conv_rows) = (conv.channels, conv.kernel.saturating_sub(1).saturating_add(STATE_CHUNK));
         let matrix = key_dim.saturating_mul(value_dim);
-        let (each, more) =
-            if by_element { (2 * value_dim, matrix.saturating_add(1)) } else { (value_dim.saturating_add(1), 0) };
+        let (each, more) = match decays {
+            Decays::OfHead => (value_dim.saturating_add(1), 0),
+            Decays::OfKey => (value_dim.saturating_add(key_dim), 0),
+            Decays::OfState => (2 * value_dim, matrix.saturating_add(1)),
+        };
         let positions = STATE_CHUNK.saturating_mul(key_dim.saturating_add(each));
         let head = if heads == 0 { 0 } else { matrix.saturating_add(positions).saturating_add(more) };
         StateSize { channels, conv_rows, heads, matrix, head }

@@ -70,8 +70,14 @@ const ROTATED: Key = Key { gguf: ".rope.dimension_count", config: "qk_rope_head_
 const VALUE_DIM: Key = Key { gguf: ".attention.value_length_mla", config: "v_head_dim" };
 
 impl Reader<'_> {
-    /// The sizes of latent attention in a model of this width and this many heads, where the family has it.
-    pub(super) fn latent_sizes(&self, hidden: usize, heads: usize) -> Result<Option<LatentSizes>> {
+    /// The sizes of latent attention in a model of this width and this many heads, where the family has it. `kv_heads` are the heads
+    /// of keys and values that the file says it has.
+    pub(super) fn latent_sizes(
+        &self,
+        hidden: usize,
+        heads: usize,
+        kv_heads: Option<usize>,
+    ) -> Result<Option<LatentSizes>> {
         if self.family.block.latent_eps.is_none() {
             return Ok(None);
         }
@@ -98,16 +104,18 @@ impl Reader<'_> {
         let is_older = self.size(KEY_DIM[0])?.is_none();
         let [key_dim, of_values] = [KEY_DIM, VALUE_DIMS].map(|keys| keys[usize::from(is_older)]);
         let key_length = self.present(key_dim, self.size(key_dim)?)?;
-        let expected = match is_older {
-            true => vec![(self.family.files.keys.kv_heads, heads)],
-            false => vec![
-                (self.family.files.keys.kv_heads, 1),
-                (KEY_DIM[1], rank.saturating_add(rotated)),
-                (VALUE_DIMS[1], rank),
-            ],
-        };
-        for (key, expected) in expected {
-            if let Some(found) = self.size(key)?.filter(|found| *found != expected) {
+        let kv_heads = (self.family.files.keys.kv_heads, kv_heads, if is_older { heads } else { 1 });
+        let stored = |key, expected| Ok((key, self.size(key)?, expected));
+        let mut expected = vec![kv_heads];
+        if !is_older {
+            expected.push(stored(KEY_DIM[1], rank.saturating_add(rotated))?);
+        }
+        // The converter of models with a state leaves `head_dim` of `config.json` there, which nothing uses.
+        if !is_older && self.family.block.states.is_none() {
+            expected.push(stored(VALUE_DIMS[1], rank)?);
+        }
+        for (key, found, expected) in expected {
+            if let Some(found) = found.filter(|found| *found != expected) {
                 let sizes = format!("latents of {rank} elements and {rotated} that are rotated, of {heads} heads");
                 return Err(self.contradiction(format!("{} is {found}", self.key(key)), sizes));
             }

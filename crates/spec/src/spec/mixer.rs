@@ -89,7 +89,8 @@ weights! {
         pub v_norm_eps: Option<f64>,
     }
 
-    /// The weights of a gated delta net (arXiv 2412.06464; transformers `modeling_qwen3_5.py`).
+    /// The weights of a gated delta net (arXiv 2412.06464; transformers `modeling_qwen3_5.py`), or with second projections of Kimi
+    /// delta attention (arXiv 2510.26692; transformers `modeling_kimi_linear.py`).
     pub struct DeltaNetWeights<W> {
         /// Heads of queries and keys.
         pub key_heads: usize,
@@ -105,11 +106,13 @@ weights! {
         pub qkvz: DeltaInput<W::Matrix> = matrices,
         /// `beta`, how much a position corrects, before its sigmoid, and `alpha`, how much the state decays, before its softplus.
         pub ba: DeltaInput<W::Matrix> = matrices,
+        /// What makes gates and decays of the products of `qkvz` and `ba`, where each has two projections.
+        pub second: Option<Box<SecondProjections<W>>> = optional boxed part,
         /// The convolution of queries, keys and values, before their SiLU.
         pub conv: ConvWeights<W> = part,
         /// The factor of a correction's sigmoid.
         pub strength: f32,
-        /// The bias of `alpha`'s product, `[value_heads]`.
+        /// The bias of `alpha`'s product, one for each decay of a position.
         pub dt_bias: W::Vector = vector,
         /// The factor of the softplus, `[value_heads]`.
         pub decay: W::Vector = vector,
@@ -119,6 +122,17 @@ weights! {
         pub norm: W::Norm = norm,
         /// The output projection, `[hidden, value_heads * value_dim]`.
         pub out: W::Matrix = matrix,
+    }
+
+    /// The second projections of gates and decays in Kimi delta attention. Each element of a key has a decay then, and the gate is a
+    /// sigmoid in place of SiLU.
+    pub struct SecondProjections<W> {
+        /// Elements between the projections of gates, and between those of decays.
+        pub rank: usize,
+        /// The projection of the gate of the output, `[value_heads * value_dim, rank]`.
+        pub gate: W::Matrix = matrix,
+        /// The projection of `alpha`, `[value_heads * key_dim, rank]`.
+        pub alpha: W::Matrix = matrix,
     }
 
     /// The weights of a gated short convolution (transformers `modeling_lfm2.py`): `out(c * conv(b * x))`.
@@ -199,6 +213,17 @@ weights! {
     }
 }
 
+/// What has a decay of its own. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decays {
+    /// A head.
+    OfHead,
+    /// An element of a head's key.
+    OfKey,
+    /// An element of a state.
+    OfState,
+}
+
 /// Token mixers. Complete.
 #[derive(Clone, Debug)]
 pub enum Mixer<W: WeightTypes = Stored> {
@@ -242,6 +267,7 @@ pub enum KeyValueProjections<Matrix = LinearWeights> {
 pub enum DeltaInput<Matrix = LinearWeights> {
     /// Matrices: queries, keys and values `[2 * key_heads * key_dim + value_heads * value_dim, hidden]` and the gate of
     /// the output `[value_heads * value_dim, hidden]`, or the first in three, or corrections and decays of `[value_heads, hidden]` each.
+    /// Gates and decays that have a second projection are of `[rank, hidden]`.
     Apart(Vec<Matrix>),
     /// One matrix with the rows of both: for every key head its query, its key, the values that share it and their
     /// gates, or the corrections and the decays of these values.
@@ -268,6 +294,8 @@ pub(super) struct StateSizes {
     pub(super) rank: usize,
     /// Whether each element of a state has a decay.
     pub(super) by_element: bool,
+    /// Whether each element of a key has a decay.
+    pub(super) by_channel: bool,
 }
 
 impl StateSizes {
@@ -286,6 +314,7 @@ impl<W: WeightTypes> Mixer<W> {
     pub fn name(&self) -> &'static str {
         match self {
             Mixer::Attention(_) => "attention",
+            Mixer::DeltaNet(net) if net.second.is_some() => "Kimi delta attention",
             Mixer::DeltaNet(_) => "gated delta net",
             Mixer::ShortConv(_) => "short convolution",
             Mixer::Mamba(mamba) if mamba.selection.is_some() => "Mamba",
@@ -293,14 +322,19 @@ impl<W: WeightTypes> Mixer<W> {
         }
     }
 
-    /// The convolution of a layer with a state, the heads, key and value sizes of the state, and whether each element of it has a
-    /// decay.
-    pub fn state(&self) -> Option<(&ConvWeights<W>, [usize; 3], bool)> {
+    /// The convolution of a layer with a state, the heads, key and value sizes of the state, and what has a decay.
+    pub fn state(&self) -> Option<(&ConvWeights<W>, [usize; 3], Decays)> {
         match self {
             Mixer::Attention(_) => None,
-            Mixer::DeltaNet(net) => Some((&net.conv, [net.value_heads, net.key_dim, net.value_dim], false)),
-            Mixer::ShortConv(net) => Some((&net.conv, [0, 0, 0], false)),
-            Mixer::Mamba(mamba) => Some((&mamba.conv, mamba.states(), mamba.by_element)),
+            Mixer::DeltaNet(net) => {
+                let decays = if net.second.is_some() { Decays::OfKey } else { Decays::OfHead };
+                Some((&net.conv, [net.value_heads, net.key_dim, net.value_dim], decays))
+            }
+            Mixer::ShortConv(net) => Some((&net.conv, [0, 0, 0], Decays::OfHead)),
+            Mixer::Mamba(mamba) => {
+                let decays = if mamba.by_element { Decays::OfState } else { Decays::OfHead };
+                Some((&mamba.conv, mamba.states(), decays))
+            }
         }
     }
 
@@ -346,7 +380,7 @@ impl<W: WeightTypes> Mixer<W> {
     }
 
     /// Elements a row of the outputs of the input projections together; of latent attention also of the second projection of
-    /// queries, and of the queries that attend; of a selection also of its projections.
+    /// queries, and of the queries that attend; of a selection, or of gates and decays, also of their second projections.
     pub fn projected(&self) -> usize {
         match self {
             Mixer::Attention(attention) => {
@@ -360,7 +394,12 @@ impl<W: WeightTypes> Mixer<W> {
                 let heads = attention.kv_heads.saturating_mul(2).saturating_add(attention.heads * queries);
                 attention.width(heads).saturating_add(attention.gates)
             }
-            Mixer::DeltaNet(net) => net.channels().saturating_add(net.values()).saturating_add(2 * net.value_heads),
+            Mixer::DeltaNet(net) => {
+                let gates_decays = net.values().saturating_add(net.value_heads.saturating_mul(net.decays()));
+                let between = net.second.as_ref().map_or(0, |second| second.rank.saturating_mul(2));
+                let all = net.channels().saturating_add(gates_decays).saturating_add(net.value_heads);
+                all.saturating_add(between)
+            }
             Mixer::ShortConv(conv) => conv.conv.channels.saturating_mul(3),
             Mixer::Mamba(mamba) => {
                 let selected = mamba.selection.as_ref().map_or(0, |of| of.rank.saturating_add(2 * mamba.state_dim));
@@ -505,6 +544,11 @@ impl<W: WeightTypes> DeltaNetWeights<W> {
     /// Elements a row of values.
     pub fn values(&self) -> usize {
         self.value_heads.saturating_mul(self.value_dim)
+    }
+
+    /// Decays of a head at a position.
+    pub fn decays(&self) -> usize {
+        if self.second.is_some() { self.key_dim } else { 1 }
     }
 
     /// The key head of value head `head`.

@@ -50,8 +50,8 @@ pub use inspect::{Wanted, inspect, inspect_as};
 pub use latent::{LatentWeights, QueryWeights};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use mixer::{
-    AttentionWeights, ConvWeights, DeltaInput, DeltaNetWeights, KeyValueProjections, KeyValueWeights, KeysValues,
-    MambaWeights, Mixer, MixerWeights, SelectionWeights, ShortConvWeights,
+    AttentionWeights, ConvWeights, Decays, DeltaInput, DeltaNetWeights, KeyValueProjections, KeyValueWeights,
+    KeysValues, MambaWeights, Mixer, MixerWeights, SecondProjections, SelectionWeights, ShortConvWeights,
 };
 pub use norms::{Norm, NormWeights};
 pub use predictor::JoinedInput;

@@ -286,7 +286,7 @@ impl<'a> Reader<'a> {
         let feed_forward = if family.files.width_is_double { feed_forward / 2 } else { feed_forward };
         let layers = self.without_predictors(blocks)?;
         let blocks = blocks + self.predictors_after()?;
-        let latent = self.latent_sizes(hidden, heads)?;
+        let latent = self.latent_sizes(hidden, heads, kv_heads)?;
         let (kv_heads, head_dim) = match latent {
             Some(latent) => (Some(1), latent.rank.checked_add(latent.rotated)),
             None => (kv_heads, head_dim),

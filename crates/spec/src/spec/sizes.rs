@@ -56,8 +56,8 @@ impl Sizes {
         let ExpertSizes { count: experts, feed_forward: expert, shared_feed_forward: shared, .. } =
             self.experts.unwrap_or_default();
         let states = self.states.unwrap_or_default();
-        let StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels, kernel, by_element, .. } =
-            states;
+        let StateSizes { key_heads, value_heads, key_dim, value_dim, normed, channels, kernel, .. } = states;
+        let StateSizes { by_element, by_channel, .. } = states;
 
         let matrix = |(rows, of_rows): (usize, String), (columns, of_columns): (usize, String)| {
             (rows as u64, columns as u64, format!("{of_rows}, {of_columns}"))
@@ -183,9 +183,13 @@ impl Sizes {
             Role::MambaRankNorm => vector(rank_count()),
             Role::MambaKeyNorm | Role::MambaQueryNorm => vector(key_count()),
             Role::StateGate | Role::DeltaV => matrix(values(), width()),
+            Role::StateGateDown | Role::DeltaAlphaDown => matrix(key_count(), width()),
+            Role::StateGateUp => matrix(values(), key_count()),
+            Role::DeltaAlphaUp => matrix(of_keys(), key_count()),
             Role::StateOut => matrix(width(), values()),
             Role::DeltaBeta | Role::DeltaAlpha | Role::MambaStep => matrix(value_count(), width()),
             Role::StateDecay if by_element => matrix(values(), key_count()),
+            Role::StateStepBias if by_channel => vector(of_keys()),
             Role::StateStepBias | Role::StateDecay | Role::MambaSkip => vector(value_count()),
             Role::StateNorm => vector((normed, values().1)),
             Role::Conv => matrix((channels, format!("{channels} channels")), positions_read()),

@@ -1,16 +1,16 @@
-//! Layers with a state: which layers they are, their sizes by the family's keys, and their tensors.
+//! Layers with a state: their sizes by the family's keys, and their tensors.
 
-use super::kinds::Which;
-use super::layers::LAYER_TYPES;
+mod which;
+
 use super::mixer::StateSizes;
 use super::reader::{Reader, missing};
 use super::tensors::Tensors;
 use super::{
-    ConvWeights, DeltaInput, DeltaNetWeights, KeySharing, MambaWeights, Mixer, Norm, NormWeights, SelectionWeights,
-    ShortConvWeights, Sizes,
+    ConvWeights, DeltaInput, DeltaNetWeights, KeySharing, MambaWeights, Mixer, Norm, NormWeights, SecondProjections,
+    SelectionWeights, ShortConvWeights,
 };
 use crate::error::Result;
-use crate::family::{AdjustedWidth, Key, PlaceOfLayers, Role, StateLayers, StateTable};
+use crate::family::{AdjustedWidth, Key, Role, StateTable};
 use crate::header::TensorInfo;
 use serde_json::Value;
 
@@ -54,7 +54,8 @@ pub struct DeltaNetKeys {
     pub value_heads: Key,
     /// The key of the elements of a query or a key.
     pub key_dim: Key,
-    /// The key of the elements of a value in `config.json`, and of all values together in GGUF.
+    /// The key of the elements of a value in `config.json`, and of all values together in GGUF; or `key_dim`, where a value has as
+    /// many elements as a key.
     pub values: Key,
     /// Which value heads share a key head in GGUF; in safetensors adjacent ones do.
     pub gguf_sharing: KeySharing,
@@ -62,6 +63,9 @@ pub struct DeltaNetKeys {
     pub doubled: Option<(&'static str, bool, &'static str)>,
     /// The epsilon of the output's norm, where it is not that of the model's norms.
     pub norm_eps: Option<f64>,
+    /// Whether each element of a key has a decay, as in Kimi delta attention. Gates and decays have two projections each there, with
+    /// as many elements between as a key has, and heads of keys are those of values.
+    pub by_channel: bool,
 }
 
 /// The keys of Mamba's sizes.
@@ -95,7 +99,10 @@ pub struct PlainNorms {
 const NO_LIMIT: [f64; 2] = [0.0, f64::INFINITY];
 
 /// What a delta net reads of its input, where each has a matrix.
-const QKVZ: &[Role] = &[Role::DeltaQkv, Role::DeltaQ, Role::DeltaK, Role::DeltaV, Role::StateGate];
+const QKVZ: &[Role] = &[Role::DeltaQkv, Role::DeltaQ, Role::DeltaK, Role::DeltaV, Role::StateGate, Role::StateGateDown];
+
+/// How much it corrects and decays.
+const BETA_ALPHA: &[Role] = &[Role::DeltaBeta, Role::DeltaAlpha, Role::DeltaAlphaDown];
 
 /// Kernel sizes: a convolution over one position has no state, and none is as long as the end of this range.
 const KERNELS: std::ops::RangeInclusive<usize> = 2..=1024;
@@ -121,13 +128,14 @@ impl Reader<'_> {
             StateMixer::DeltaNet(keys) => {
                 let (key_heads, value_heads) = (require(keys.key_heads)?, require(keys.value_heads)?);
                 let (key_dim, values) = (require(keys.key_dim)?, require(keys.values)?);
-                let value_dim = match self.is_gguf() {
+                let value_dim = match self.is_gguf() && keys.values != keys.key_dim {
                     true => self.part(keys.value_heads, value_heads, keys.values, values)?,
                     false => values,
                 };
                 self.part(keys.key_heads, key_heads, keys.value_heads, value_heads)?;
-                let normed = value_dim;
-                StateSizes { key_heads, value_heads, key_dim, value_dim, normed, kernel, ..StateSizes::default() }
+                let (normed, by_channel) = (value_dim, keys.by_channel);
+                let rest = StateSizes { by_channel, ..StateSizes::default() };
+                StateSizes { key_heads, value_heads, key_dim, value_dim, normed, kernel, ..rest }
             }
             StateMixer::Mamba(MambaKeys { heads, rank, state_dim, inner: key, .. }) => {
                 let values = inner(key)?;
@@ -142,6 +150,7 @@ impl Reader<'_> {
                     kernel,
                     rank: self.step_rank(rank, hidden)?,
                     by_element: heads.is_none(),
+                    by_channel: false,
                 }));
             }
             StateMixer::Mamba2 { heads, groups, state_dim, head_dim, inner: key, .. } => {
@@ -237,85 +246,6 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn state_layers(&self, sizes: &Sizes) -> Result<Which> {
-        let Some(StateTable { layers: rule, layer_types, attention, .. }) = self.family.block.states else {
-            return Ok(Which::None);
-        };
-        let known = [layer_types, attention].concat().join(" or ");
-        let list = self.config_key(LAYER_TYPES);
-        let listed = self.listed(&list, &known, |kind| {
-            let kind = kind.as_str()?;
-            if attention.contains(&kind) { Some(false) } else { layer_types.contains(&kind).then_some(true) }
-        })?;
-        if let Some(listed) = listed {
-            return self.of_each_layer(&list, listed, sizes.layers);
-        }
-        match (rule, self.gguf()) {
-            (StateLayers::AllButEvery { every: key, list, default: (default, source) }, metadata) => {
-                let list = self.gguf_key(list);
-                if let Some(flags) = metadata.map_or(Ok(None), |metadata| metadata.booleans(&list))? {
-                    return self.of_each_layer(&list, flags, sizes.blocks);
-                }
-                let every = self.size(key)?.unwrap_or_else(|| {
-                    let (absent, key) = (if self.is_gguf() { &list } else { LAYER_TYPES }, self.key(key));
-                    self.assume(format!(
-                        "a state in all but one of {default} layers: {absent} and {key} are absent ({source})"
-                    ));
-                    default
-                });
-                Ok(Which::AllBut(every, None))
-            }
-            (StateLayers::All(source), None) => {
-                Ok(self.or_absent(None, Which::All, "a state in every layer", LAYER_TYPES, source))
-            }
-            (StateLayers::Beside | StateLayers::Only, _) => Ok(Which::All),
-            // Read by `single_layers`.
-            (StateLayers::Single { .. }, _) => Ok(Which::None),
-            (StateLayers::AllButListed(_) | StateLayers::AllButAt(_) | StateLayers::All(_), Some(metadata)) => {
-                let key = self.key(self.family.files.keys.kv_heads);
-                // One number for all layers means that all of them have keys.
-                if metadata.array_len(&key).is_none() {
-                    return Ok(Which::None);
-                }
-                let heads = metadata.integers(&key)?.unwrap_or_default();
-                self.of_each_layer(&key, heads.iter().map(|heads| *heads == 0).collect(), sizes.blocks)
-            }
-            (StateLayers::AllButAt(place), None) => {
-                let [every, at] = self.place(&place)?;
-                Ok(Which::AllButAt(every, at))
-            }
-            (StateLayers::AllButListed(key), None) => match self.listed_layers(key, sizes.layers)? {
-                Some(listed) => Ok(Which::AllButThese(listed)),
-                None => {
-                    let (absent, why) = (format!("{LAYER_TYPES} and {key} are absent"), self.class_default());
-                    self.assume(format!("no layer with a state: {absent} ({why})"));
-                    Ok(Which::None)
-                }
-            },
-        }
-    }
-
-    /// The number of layers of a group, and of the one among them.
-    pub(super) fn place(&self, place: &PlaceOfLayers) -> Result<[usize; 2]> {
-        let PlaceOfLayers { every: (every, default), at: (at, default_at), source } = *place;
-        let of_group = self.or_default(self.interval(every)?, every, (default, source));
-        let found = self.fields().unsigned(at)?.map(|at| usize::try_from(at).unwrap_or(usize::MAX));
-        match self.or_default(found, at, (default_at, source)) {
-            found if found < of_group => Ok([of_group, found]),
-            found => Err(self.value(at, found, format!("a number below {of_group}, which {every} is"))),
-        }
-    }
-
-    /// The numbers of layers that `config.json` lists, in order.
-    pub(super) fn listed_layers(&self, key: &str, layers: usize) -> Result<Option<Vec<u64>>> {
-        let Some(mut listed) = self.config.map_or(Ok(None), |config| config.integers(key))? else { return Ok(None) };
-        listed.sort_unstable();
-        match listed.iter().find(|layer| **layer >= layers as u64) {
-            Some(layer) => Err(self.value(key, layer, format!("numbers of layers, below {layers}"))),
-            None => Ok(Some(listed)),
-        }
-    }
-
     /// The stored feed-forward width, computed from the one in `config.json`.
     pub(super) fn adjusted_width(&self, rule: &AdjustedWidth, width: Option<usize>) -> Result<Option<usize>> {
         let Some(width) = self.size(Key::config(rule.width))?.or(width).filter(|_| !self.is_gguf()) else {
@@ -374,7 +304,7 @@ impl Tensors<'_> {
 
     pub(super) fn state_mixer(&mut self, mixer: StateMixer, layer: Option<usize>) -> Result<Mixer> {
         match mixer {
-            StateMixer::DeltaNet(DeltaNetKeys { gguf_sharing, doubled, norm_eps, .. }) => {
+            StateMixer::DeltaNet(DeltaNetKeys { gguf_sharing, doubled, norm_eps, by_channel, .. }) => {
                 let StateSizes { key_heads, value_heads, key_dim, value_dim, .. } = self.states()?;
                 let gguf = self.reader.is_gguf();
                 Ok(Mixer::DeltaNet(Box::new(DeltaNetWeights {
@@ -384,7 +314,8 @@ impl Tensors<'_> {
                     value_dim,
                     sharing: if gguf { gguf_sharing } else { KeySharing::Neighbours },
                     qkvz: self.delta_input(Role::DeltaQkvz, QKVZ, layer)?,
-                    ba: self.delta_input(Role::DeltaBetaAlpha, &[Role::DeltaBeta, Role::DeltaAlpha], layer)?,
+                    ba: self.delta_input(Role::DeltaBetaAlpha, BETA_ALPHA, layer)?,
+                    second: if by_channel { Some(Box::new(self.second_projections(key_dim, layer)?)) } else { None },
                     conv: self.conv(layer)?,
                     strength: self.strength(doubled)?,
                     dt_bias: self.whole_name(Role::StateStepBias, layer)?,
@@ -461,6 +392,11 @@ impl Tensors<'_> {
         })
     }
 
+    fn second_projections(&mut self, rank: usize, layer: Option<usize>) -> Result<SecondProjections> {
+        let gate = self.matrix(Role::StateGateUp, layer)?;
+        Ok(SecondProjections { rank, gate, alpha: self.matrix(Role::DeltaAlphaUp, layer)? })
+    }
+
     /// The greatest strength of a correction.
     fn strength(&self, doubled: Option<(&'static str, bool, &'static str)>) -> Result<f32> {
         let Some((flag, default, source)) = doubled.filter(|_| !self.reader.is_gguf()) else { return Ok(1.0) };
@@ -482,7 +418,8 @@ impl Tensors<'_> {
             let even = roles.len() > 1 && rows.is_some_and(|rows| rows.checked_mul(3) == Some(all as u64));
             let channels = if even { all as u64 / 3 } else { channels };
             let shape: &[u64] = if self.reader.is_gguf() { &[channels, kernel] } else { &[channels, 1, kernel] };
-            let stored = self.floats(role, layer, &name, shape)?;
+            let shape = self.with_ones(&name, shape);
+            let stored = self.floats(role, layer, &name, &shape)?;
             weights.push(TensorInfo { shape: vec![channels, kernel], ..stored });
             ends.push(ends.last().map_or(0, |end| *end) + channels as usize);
         }
@@ -553,11 +490,16 @@ impl Tensors<'_> {
     pub(super) fn whole_name(&mut self, role: Role, layer: Option<usize>) -> Result<TensorInfo> {
         let name = self.stem(role, layer);
         let (width, ..) = self.shape(role, layer);
-        // ERNIE 4.5 stores a vector as a matrix of one row.
-        let is_row = self.table.get(&name).is_some_and(|tensor| tensor.shape.len() == 2);
-        let shape = if is_row { vec![1, width] } else { vec![width] };
-        let stored = self.floats(role, layer, &name, &shape)?;
+        let stored = self.floats(role, layer, &name, &self.with_ones(&name, &[width]))?;
         Ok(TensorInfo { shape: vec![width], ..stored })
+    }
+
+    /// The shape of a stored tensor that has more or fewer dimensions of one element than `expected`, and is else the same, as ERNIE
+    /// 4.5's vectors in matrices of one row; or `expected`.
+    fn with_ones(&self, name: &str, expected: &[u64]) -> Vec<u64> {
+        let without = |shape: &[u64]| shape.iter().copied().filter(|size| *size != 1).collect::<Vec<_>>();
+        let stored = self.table.get(name).map(|tensor| &tensor.shape);
+        stored.filter(|stored| without(stored) == without(expected)).map_or(expected.to_vec(), Vec::clone)
     }
 
     /// Like [`whole_name`](Self::whole_name); `None` in families whose tables do not name the vector.

@@ -1,4 +1,5 @@
-//! BPE by merges: the model of a `tokenizer.json`, of GGUF vocabularies named `gpt2`, and of `vocab.json` and `merges.txt`.
+//! BPE by merges: the model of a `tokenizer.json`, of GGUF vocabularies named `gpt2`, and of `vocab.json` and `merges.txt`; or by
+//! ranks, as in tiktoken.
 //!
 //! The tokenizers library's BPE gives the same merges, but is built from texts for each merge and its halves, ten times slower
 //! for the vocabulary of Llama 3; and it caches words for each thread, which nothing frees.
@@ -17,8 +18,8 @@ use tokenizers::models::bpe::{MergeMap, Vocab};
 #[derive(Debug)]
 pub(super) struct Bpe {
     pub(super) tokens: Tokens,
-    /// The rank and the result of each pair of ids.
-    pub(super) merges: MergeMap,
+    /// The rank and the result of each pair of ids; without it two tokens make any token of their texts, whose id is the rank.
+    pub(super) merges: Option<MergeMap>,
     /// Whether a piece that is a token is not split.
     pub(super) ignore_merges: bool,
     pub(super) unknown: Unknown,
@@ -81,16 +82,17 @@ impl Bpe {
                 return Err(damaged(format!("its model.{key} is {text:?}, expected none: no known family has one")));
             }
         }
-        let Some(merges) = model.merges.as_ref().filter(|_| model.vocab.scores.is_empty()) else {
+        let stored = model.merges.as_ref().filter(|_| model.vocab.scores.is_empty());
+        if stored.is_none() && !model.by_rank {
             return Err(damaged(
                 "its model has no merges, or a list as its vocab, expected texts with their ids".into(),
             ));
-        };
+        }
         let mut ids = Vocab::with_capacity(model.vocab.end());
         ids.extend(model.vocab.iter().map(|(text, id)| (text.to_owned(), id)));
         let mut texts = vec![String::new(); model.vocab.end()];
         ids.iter().for_each(|(text, id)| texts[*id as usize].clone_from(text));
-        let merges = merge_map(merges.iter().map(Ok), &ids).map_err(|reason| {
+        let merges = stored.map(|stored| merge_map(stored.iter().map(Ok), &ids)).transpose().map_err(|reason| {
             let file = files.merges_path.as_ref().unwrap_or(&files.path).clone();
             Error::Tokenizer { file, reason }
         })?;
@@ -146,8 +148,11 @@ impl Model for Bpe {
         }
         waiting.map_or(Ok(()), |(unknown, bytes)| add(unknown, bytes))?;
         merge(&mut symbols, |left, right| {
-            let (rank, id) = self.merges.get(&(left.id?, right.id?))?;
-            free(*id).then_some((Reverse(*rank), *id))
+            let (rank, id) = match &self.merges {
+                Some(merges) => *merges.get(&(left.id?, right.id?))?,
+                None => self.tokens.ids.get(&piece[left.start..right.end]).map(|id| (*id, *id))?,
+            };
+            free(id).then_some((Reverse(rank), id))
         })?;
         symbols.iter().filter_map(|symbol| symbol.id).try_for_each(|id| push(ids, id))
     }

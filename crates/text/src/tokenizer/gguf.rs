@@ -58,7 +58,7 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
             let pre = pre.ok_or_else(|| damaged("it has no pre-tokenizer".into()))?;
             files.normalizer = pre.nfc.then_some(Normalizer::NFC);
             files.pre_tokenizer = Some(PreTokenizer::byte_level(pre.patterns));
-            let (merges, ignore_merges) = (merges(&tokens)?, pre.ignore_merges);
+            let (merges, ignore_merges) = (Some(merges(&tokens)?), pre.ignore_merges);
             Box::new(Bpe { tokens, merges, ignore_merges, unknown: Unknown::default() })
         }
         // A character without a token becomes a token for each of its bytes.
@@ -67,7 +67,7 @@ pub(super) fn build(metadata: &GgufMetadata, spec: &TokenizerSpec) -> Result<Bui
             let token = stored_unknown.and(unknown).and_then(|id| tokens.texts.get(id as usize));
             let token = token.filter(|text| !text.is_empty()).cloned();
             let unknown = Unknown { bytes: bytes.try_into().ok().map(Box::new), token, fused: true };
-            Box::new(Bpe { merges: merges(&tokens)?, tokens, ignore_merges: false, unknown })
+            Box::new(Bpe { merges: Some(merges(&tokens)?), tokens, ignore_merges: false, unknown })
         }
         // Texts are normalized and split like in transformers' XLMRobertaTokenizer.
         TokenizerKind::Unigram => {

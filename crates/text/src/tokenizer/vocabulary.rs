@@ -1,5 +1,6 @@
 //! Ids -> the bytes that each token adds to a text.
 
+pub(super) use model_factory_format::tokenizer::steps::byte_character;
 use std::borrow::Cow;
 
 /// The bytes of every token in one allocation.
@@ -59,7 +60,7 @@ pub(super) fn byte_level(text: &str) -> Cow<'_, [u8]> {
     }
 }
 
-/// The byte of a character in GPT-2's alphabet: printable Latin-1 is itself, the other 68 bytes are U+0100 and up in order.
+/// The byte of a character in GPT-2's alphabet.
 fn byte_of(character: char) -> Option<u8> {
     let code = u32::from(character);
     let byte = match code {
@@ -70,18 +71,6 @@ fn byte_of(character: char) -> Option<u8> {
         _ => return None,
     };
     u8::try_from(byte).ok()
-}
-
-/// The character of a byte in GPT-2's alphabet.
-pub(super) fn byte_character(byte: u8) -> char {
-    let code = u32::from(byte);
-    let code = match byte {
-        0x00..=0x20 => 0x100 + code,
-        0x7f..=0xa0 => 0x121 + code - 0x7f,
-        0xad => 0x143,
-        _ => code,
-    };
-    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
 /// The byte of a byte token `<0x0A>`.

@@ -1,16 +1,35 @@
-//! Gated delta nets.
+//! Gated delta nets and Kimi delta attention.
 
-use super::{Chunk, decays, softplus};
+use super::{Chunk, Columns, decays, softplus};
 use crate::cpu::CpuDevice;
 use crate::cpu::device::CpuPass;
 use crate::cpu::scratch::{with_scratch, with_scratch_parts};
+use crate::decoder::widened;
 use crate::error::Result;
-use crate::kernels::{DeltaRows, DeltaState, delta_scratch, l2_norm, swiglu};
+use crate::kernels::{
+    DeltaRows, DeltaState, delta_scratch, exp_all, gate_sigmoid, l2_norm, softplus as softpluses, swiglu,
+};
 use crate::memory;
 use model_factory_spec::spec::DeltaNetWeights;
 
 /// Epsilon, added to the squared length whose root divides queries and keys (transformers `l2norm`).
 const L2_EPS: f32 = 1e-6;
+
+/// What states are advanced by.
+struct Products<'p> {
+    /// All queries, then all keys, then all values.
+    qkv: Columns<'p>,
+    gates: Columns<'p>,
+    strengths: Columns<'p>,
+    /// What decays are made of, one of each head or as many as a key has elements.
+    alphas: Columns<'p>,
+}
+
+/// The factors of the softpluses of heads, and what is added before these.
+struct Decays {
+    factors: Vec<f64>,
+    biases: Vec<f32>,
+}
 
 impl CpuDevice {
     /// `projected` are the products with `qkvz` and `ba`.
@@ -25,12 +44,40 @@ impl CpuDevice {
             })?;
         }
         self.convolve_rows(pass, layer, &net.conv, true)?;
-        let decays = decays(net.value_heads, &net.decay, net.decay_is_log, &net.dt_bias)?;
+        let factors = decays(net.value_heads, &net.decay, net.decay_is_log)?;
+        let decays = Decays { factors, biases: widened(&net.dt_bias, net.value_heads * net.decays())? };
         let CpuPass { batch, projected, mixed, .. } = pass;
+        let products = self.delta_products(net, batch.rows, width, projected)?;
         self.advance_heads((batch, mixed), layer, [net.value_heads, net.key_dim, net.value_dim], &|index, chunk| {
-            let projected = &projected[chunk.rows.start * width..chunk.rows.end * width];
-            self.advance_delta_head(net, index, decays[index], projected, chunk)
+            self.advance_delta_head(net, index, &decays, &products, chunk)
         })
+    }
+
+    /// Makes gates and decays of the rows of `projected`, after all of them, where they have second projections.
+    fn delta_products<'p>(
+        &self,
+        net: &DeltaNetWeights<Self>,
+        rows: usize,
+        width: usize,
+        projected: &'p mut Vec<f32>,
+    ) -> Result<Products<'p>> {
+        let (channels, values, heads) = (net.channels(), net.values(), net.value_heads);
+        let Some(second) = &net.second else {
+            let columns = |first| Columns::new(projected, width, first);
+            let [qkv, gates, strengths, alphas] =
+                [0, channels, channels + values, channels + values + heads].map(columns);
+            return Ok(Products { qkv, gates, strengths, alphas });
+        };
+        let (rank, all) = (second.rank, heads * net.key_dim);
+        projected.resize(rows * (width + values + all), 0.0);
+        let (inputs, rest) = projected.split_at_mut(rows * width);
+        let (gates, alphas) = rest.split_at_mut(rows * values);
+        let columns = |first| Columns::new(inputs, width, first);
+        let [qkv, of_gates, strengths, of_alphas] =
+            [0, channels, channels + rank, channels + rank + heads].map(columns);
+        self.multiply_columns(&[&second.gate], of_gates, rank, rows, gates)?;
+        self.multiply_columns(&[&second.alpha], of_alphas, rank, rows, alphas)?;
+        Ok(Products { qkv, gates: Columns::new(gates, values, 0), strengths, alphas: Columns::new(alphas, all, 0) })
     }
 }
 
@@ -62,43 +109,55 @@ pub(super) fn in_order(row: &mut [f32], copy: &mut [f32], groups: usize, parts: 
 }
 
 impl CpuDevice {
-    /// Advances the state of value head `index` by the rows of `chunk`, of which `projected` are the products. `decay` is the factor of its softplus,
-    /// and what is added before it.
+    /// Advances the state of value head `index` by the rows of `chunk`.
     fn advance_delta_head(
         &self,
         net: &DeltaNetWeights<Self>,
         index: usize,
-        [decay, bias]: [f64; 2],
-        projected: &[f32],
-        Chunk { state, first, out, rows: at }: Chunk<'_, '_>,
+        decays: &Decays,
+        products: &Products<'_>,
+        Chunk { state, first, out, rows }: Chunk<'_, '_>,
     ) -> memory::Result<()> {
         let isa = self.isa;
-        let (key_dim, value_dim) = (net.key_dim, net.value_dim);
-        let (keys, values) = (net.key_heads * key_dim, net.value_heads * value_dim);
-        let width = 2 * keys + 2 * values + 2 * net.value_heads;
-        let count = at.len();
-        let lengths = [2 * count * key_dim, count * value_dim, count * value_dim, count, count];
+        let (key_dim, value_dim, each) = (net.key_dim, net.value_dim, net.decays());
+        let (keys, count) = (net.key_heads * key_dim, rows.len());
+        let (factor, biases) = (decays.factors[index], &decays.biases[index * each..][..each]);
+        let lengths = [2 * count * key_dim, count * value_dim, count * value_dim, count * each, count];
         let rest = delta_scratch(key_dim, value_dim);
         with_scratch_parts(lengths, rest, |[keys_queries, own, mixed, decays, strengths], scratch| {
-            let head = net.key_head(index) * key_dim;
-            for (row, projected) in projected.chunks_exact(width).enumerate() {
-                let (qkv, others) = projected.split_at(2 * keys + values);
+            let (head, value) = (net.key_head(index) * key_dim, index * value_dim);
+            for (row, of) in rows.clone().enumerate() {
+                let qkv = products.qkv.row(of);
                 let (query, key) = (&qkv[head..][..key_dim], &qkv[keys + head..][..key_dim]);
                 let scale = 1.0 / (key_dim as f32).sqrt();
                 l2_norm(isa, key, 1.0, L2_EPS, &mut keys_queries[row * key_dim..][..key_dim]);
                 l2_norm(isa, query, scale, L2_EPS, &mut keys_queries[(count + row) * key_dim..][..key_dim]);
-                own[row * value_dim..][..value_dim].copy_from_slice(&qkv[2 * keys + index * value_dim..][..value_dim]);
-                let (beta, alpha) = (others[values + index], others[values + net.value_heads + index]);
-                strengths[row] = net.strength * (1.0 / (1.0 + (-f64::from(beta)).exp())) as f32;
-                decays[row] = (decay * softplus(f64::from(alpha) + bias)).exp() as f32;
+                own[row * value_dim..][..value_dim].copy_from_slice(&qkv[2 * keys + value..][..value_dim]);
+                let beta = f64::from(products.strengths.row(of)[index]);
+                strengths[row] = net.strength * (1.0 / (1.0 + (-beta).exp())) as f32;
+                let alphas = &products.alphas.row(of)[index * each..][..each];
+                let decays = &mut decays[row * each..][..each];
+                if net.second.is_none() {
+                    decays[0] = (factor * softplus(f64::from(alphas[0]) + f64::from(biases[0]))).exp() as f32;
+                    continue;
+                }
+                decays.iter_mut().zip(alphas).zip(biases).for_each(|((decay, alpha), bias)| *decay = alpha + bias);
+                softpluses(isa, decays);
+                decays.iter_mut().for_each(|decay| *decay *= factor as f32);
+                exp_all(isa, decays);
             }
-            let rows = DeltaRows { keys_queries, values: own, decays, strengths: Some(strengths) };
-            DeltaState::new(state, key_dim, value_dim).advance(isa, first, rows, scratch, mixed);
-            for (row, mixed) in mixed.chunks_exact(value_dim).enumerate() {
-                let z = &projected[row * width + 2 * keys + values + index * value_dim..][..value_dim];
-                let normed = &mut scratch[..value_dim];
+            let advanced = DeltaRows { keys_queries, values: own, decays, strengths: Some(strengths) };
+            DeltaState::new(state, key_dim, value_dim, each).advance(isa, first, advanced, scratch, mixed);
+            for (mixed, row) in mixed.chunks_exact(value_dim).zip(rows) {
+                let gates = &products.gates.row(row)[value..][..value_dim];
+                let (normed, out) = (&mut scratch[..value_dim], out.row(row));
                 net.norm.apply(isa, mixed, normed);
-                swiglu(isa, z, normed, out.row(at.start + row));
+                if net.second.is_some() {
+                    out.copy_from_slice(normed);
+                    gate_sigmoid(isa, gates, out);
+                } else {
+                    swiglu(isa, gates, normed, out);
+                }
             }
             Ok(())
         })

@@ -1,11 +1,10 @@
 //! Mamba and Mamba-2.
 
 use super::delta_net::in_order;
-use super::{Chunk, decays, softplus};
+use super::{Chunk, Columns, decays, softplus};
+use crate::cpu::CpuDevice;
 use crate::cpu::device::CpuPass;
-use crate::cpu::operand::Operands;
 use crate::cpu::scratch::{with_scratch, with_scratch_parts};
-use crate::cpu::{CpuDevice, Matrix};
 use crate::decoder::widened;
 use crate::error::Result;
 use crate::kernels::{DeltaRows, DeltaState, ScanRows, ScanState, delta_scratch, divide_by_rms, exp_all, swiglu};
@@ -13,24 +12,6 @@ use crate::memory;
 use model_factory_spec::spec::{MambaWeights, SelectionWeights};
 
 type Weights = MambaWeights<CpuDevice>;
-
-/// Columns of products: those from `first` on of rows of `width`.
-#[derive(Clone, Copy)]
-struct Columns<'p> {
-    products: &'p [f32],
-    width: usize,
-    first: usize,
-}
-
-impl<'p> Columns<'p> {
-    fn new(products: &'p [f32], width: usize, first: usize) -> Columns<'p> {
-        Columns { products, width, first }
-    }
-
-    fn row(&self, row: usize) -> &'p [f32] {
-        &self.products[row * self.width + self.first..(row + 1) * self.width]
-    }
-}
 
 /// What states are advanced by.
 struct Products<'p> {
@@ -67,16 +48,16 @@ impl CpuDevice {
             }
         };
         let skips = widened(&mamba.skip, heads)?;
-        let states = mamba.states();
+        let (states, biases) = (mamba.states(), widened(&mamba.step_bias, heads)?);
         if mamba.by_element {
-            let biases = widened(&mamba.step_bias, heads)?;
             return self.advance_heads((batch, mixed), layer, states, &|index, chunk| {
                 self.scan(mamba, index, (&biases, &skips), &products, chunk)
             });
         }
-        let decays = decays(heads, &mamba.decay, mamba.decay_is_log, &mamba.step_bias)?;
+        let decays = decays(heads, &mamba.decay, mamba.decay_is_log)?;
         self.advance_heads((batch, mixed), layer, states, &|index, chunk| {
-            self.advance_mamba_head(mamba, index, (decays[index], skips[index]), &products, chunk)
+            let decay = [decays[index], f64::from(biases[index])];
+            self.advance_mamba_head(mamba, index, (decay, skips[index]), &products, chunk)
         })?;
         let Some(norm) = &mamba.norm else { return Ok(()) };
         let of_group = values / groups;
@@ -100,19 +81,7 @@ impl CpuDevice {
         let (inputs, rest) = projected.split_at_mut(rows * width);
         let (made, steps) = rest.split_at_mut(rows * selected);
         let matrices: Vec<_> = selection.matrices.iter().collect();
-        let operands = |of: &[f32], width: usize, inputs: usize, matrices: &[&_]| {
-            Operands::prepare(
-                &self.spare,
-                matrices.iter().map(|matrix: &&Matrix| matrix.form),
-                inputs,
-                |input, form| {
-                    input.fill(&self.pool, self.isa, form, rows, inputs, |row, x| {
-                        x.copy_from_slice(&of[row * width..][..inputs]);
-                    })
-                },
-            )
-        };
-        self.multiply(&matrices, &operands(inputs, width, values, &matrices)?, rows, made)?;
+        self.multiply_columns(&matrices, Columns::new(inputs, width, 0), values, rows, made)?;
         if norm_eps.is_some() || !selection.norms.is_empty() {
             self.each_row(made, selected, |_, row| {
                 let mut rest = row;
@@ -128,8 +97,7 @@ impl CpuDevice {
                 Ok(())
             })?;
         }
-        let step = [&mamba.step];
-        self.multiply(&step, &operands(made, selected, rank, &step)?, rows, steps)?;
+        self.multiply_columns(&[&mamba.step], Columns::new(made, selected, 0), rank, rows, steps)?;
         let (inputs, made, steps) = (&*inputs, &*made, &*steps);
         Ok(Products {
             values: Columns::new(inputs, width, 0),
@@ -168,7 +136,7 @@ impl CpuDevice {
                 stepped.iter_mut().zip(&products.values.row(of)[value..]).for_each(|(to, x)| *to = step * x);
             }
             let advanced = DeltaRows { keys_queries, values: stepped, decays, strengths: None };
-            DeltaState::new(state, state_dim, head_dim).advance(isa, first, advanced, scratch, mixed);
+            DeltaState::new(state, state_dim, head_dim, 1).advance(isa, first, advanced, scratch, mixed);
             for (mixed, row) in mixed.chunks_exact_mut(head_dim).zip(rows) {
                 mixed.iter_mut().zip(&products.values.row(row)[value..]).for_each(|(y, x)| *y += skip * x);
                 swiglu(isa, &products.gates.row(row)[value..][..head_dim], mixed, out.row(row));

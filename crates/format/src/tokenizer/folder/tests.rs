@@ -161,9 +161,3 @@ fn a_sentence_piece_folder_is_a_llama_tokenizer() {
         }
     }
 }
-
-#[test]
-fn a_tiktoken_folder_is_refused_by_name() {
-    let found = spec_of(&[("config.json", json!({})), ("qwen.tiktoken", json!("IQ== 0\n"))]).unwrap_err();
-    assert!(matches!(found, Error::Format { kind: FormatErrorKind::OtherTokenizer { .. }, .. }), "{found:?}");
-}
