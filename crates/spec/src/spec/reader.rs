@@ -12,6 +12,9 @@ use serde_json::Value;
 use std::cell::RefCell;
 use std::fmt::Display;
 
+/// Supported architectures that a refusal names.
+const NAMED_IN_REFUSALS: usize = 8;
+
 /// The metadata of one model, and the family whose table says how to read it.
 pub(super) struct Reader<'a> {
     pub(super) header: &'a Header,
@@ -157,7 +160,11 @@ impl<'a> Reader<'a> {
             _ => self.architecture.clone(),
         };
         let hint = unsupported::hint(self);
-        let kind = ArchitectureErrorKind::Unknown { found, supported: supported.join(", "), hint };
+        let mut named = supported[..supported.len().min(NAMED_IN_REFUSALS)].join(", ");
+        if supported.len() > NAMED_IN_REFUSALS {
+            named.push_str(" and others (docs/families.md)");
+        }
+        let kind = ArchitectureErrorKind::Unknown { found, supported: named, hint };
         Err(Error::Architecture { file: self.fields().file().into(), kind })
     }
 
