@@ -41,7 +41,12 @@ fn configs() -> Vec<WrongValue> {
     let nested =
         nested.into_iter().map(|(key, value, code, says)| ("kimi-linear", OBJECT, states(key, value), code, says));
     let others = [
-        (OBJECT, json!({"kda_layers": [1, 3], "full_attn_layers": [2]}), 15, "linear_attn_config.num_heads"),
+        (
+            OBJECT,
+            json!({"kda_layers": [1, 3], "full_attn_layers": [2]}),
+            10,
+            "linear_attn_config.short_conv_kernel_size",
+        ),
         ("mla_use_nope", json!(false), 11, "mla_use_nope"),
         ("moe_router_activation_func", json!("softmax"), 11, "moe_router_activation_func"),
         ("moe_layer_freq", json!(2), 11, "moe_layer_freq"),
@@ -74,7 +79,10 @@ pub fn cases(table: &mut Table) {
         "dt_bias",
     ] {
         let name = format!("model.layers.1.self_attn.{name}");
-        let without = folder.header(WEIGHTS, |header| drop(header.remove(&name)));
+        let without = folder.header(WEIGHTS, |header| {
+            let tensor = header.remove(&name).unwrap();
+            header.insert("model.layers.1.other".into(), tensor);
+        });
         table.refuses(&format!("Kimi Linear without {name}"), &without.tree(), "", 15, &[&name]);
     }
     // As transformers 5.23 saves dense layers, under the name of those with experts.
@@ -93,8 +101,7 @@ pub fn cases(table: &mut Table) {
         let bytes: Vec<u8> = heads.iter().flat_map(|heads| heads.to_le_bytes()).collect();
         gguf.set(&of("attention.head_count_kv"), ARRAY, array(I32, heads.len() as u64, bytes))
     };
-    let keys =
-        ["kda.head_dim", "ssm.conv_kernel", "attention.kv_lora_rank", "attention.key_length_mla", "expert_gating_func"];
+    let keys = ["kda.head_dim", "ssm.conv_kernel", "attention.kv_lora_rank", "expert_gating_func"];
     for key in keys.map(of) {
         table.refuses(
             &format!("no {key}"),
@@ -105,7 +112,10 @@ pub fn cases(table: &mut Table) {
         );
     }
     let head_dim = of("kda.head_dim");
+    // A file of before these keys has the sizes of heads in others.
+    let older = gguf.without(&of("attention.key_length_mla"));
     for (case, file, code, says) in [
+        ("no length of heads", older, 15, "head_count_kv"),
         ("a delta layer where attention is", heads(&[0, 0, 0]), 10, "head_count_kv"),
         ("attention where a delta layer is", heads(&[0, 1, 1]), 15, "blk.1."),
         ("heads of two layers", heads(&[0, 1]), 15, "head_count_kv"),

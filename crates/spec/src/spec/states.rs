@@ -417,8 +417,10 @@ impl Tensors<'_> {
             let rows = self.table.get(&name).and_then(|tensor| tensor.shape.first().copied());
             let even = roles.len() > 1 && rows.is_some_and(|rows| rows.checked_mul(3) == Some(all as u64));
             let channels = if even { all as u64 / 3 } else { channels };
-            let shape: &[u64] = if self.reader.is_gguf() { &[channels, kernel] } else { &[channels, 1, kernel] };
-            let shape = self.with_ones(&name, shape);
+            let shape = match self.reader.is_gguf() {
+                true => self.with_ones(&name, &[channels, kernel]),
+                false => vec![channels, 1, kernel],
+            };
             let stored = self.floats(role, layer, &name, &shape)?;
             weights.push(TensorInfo { shape: vec![channels, kernel], ..stored });
             ends.push(ends.last().map_or(0, |end| *end) + channels as usize);

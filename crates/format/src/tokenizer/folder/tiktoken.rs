@@ -4,7 +4,7 @@
 //! special tokens follow on the ranks, only the code next to the file says: known are the classes of these modules.
 
 use super::{WHOLE_FILE, class};
-use crate::error::{Error, Result};
+use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::Fields;
 use crate::header::config::ConfigFiles;
 use crate::limits;
@@ -53,6 +53,9 @@ pub(super) fn read(files: &ConfigFiles, path: &Path) -> Result<TokenizerFiles> {
     let bytes = content::read(path, limits::SENTENCE_PIECE_BYTES)?;
     if let Some(error) = content::unsupported(path, &bytes) {
         return Err(error);
+    }
+    if bytes.is_empty() {
+        return Err(Error::format(path, FormatErrorKind::EmptyFile));
     }
     let entries = entries(path, &bytes)?;
     let class = find(files, path)?;
