@@ -8,9 +8,9 @@ mod starts;
 pub use crate::spec::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
 pub(crate) use parts::DENSE;
 pub use parts::{
-    AdjustedWidth, AltUpTable, ByInputs, DenseLayers, Encoder, Evidence, ExpertTable, Factor, FactorOf, FullAttention, GateWidth,
-    GroupTable, HeadNorms, Normalized, Parallel, PlaceOfLayers, QueryScaling, Refusal, SparseGates, StateLayers, StateTable,
-    Unrotated, Variant, Window, WindowPattern, WindowRope,
+    AdjustedWidth, AltUpTable, ByInputs, DenseLayers, Encoder, Evidence, ExpertTable, Factor, FactorOf, FullAttention,
+    GateWidth, GroupTable, HeadNorms, Normalized, Parallel, PlaceOfLayers, QueryScaling, Refusal, SparseGates,
+    StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
 pub use role::Role;
 pub use starts::LLAMA_LIKE_TENSORS;
