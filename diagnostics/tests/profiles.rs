@@ -442,6 +442,7 @@ fn options_of_attention_and_of_matrices_that_gpus_lack_are_refused_by_name() {
         let Some(FeedForwardLayer::Dense(dense)) = layer else { unreachable!("made by hand") };
         change(dense);
     };
+    let grows = QueryScale { beta: 0.1, period: 1024, first: 0 };
     let options: [(&str, Change<'_>); 17] = [
         ("norms without weights", &|spec| norm(spec, &|of| of.weight = None)),
         ("norms stored as offsets from one", &|spec| {
@@ -462,9 +463,7 @@ fn options_of_attention_and_of_matrices_that_gpus_lack_are_refused_by_name() {
         ("gates of which only the largest count", &|spec| dense(spec, &|of| of.sparsity = Some(1.0))),
         ("ALiBi", &|spec| attention(spec, &|of| of.alibi = Some(8.0))),
         ("attention within chunks", &|spec| attention(spec, &|of| (of.window, of.chunked) = (Some(1024), true))),
-        ("queries that grow with their position", &|spec| {
-            attention(spec, &|of| of.query_scale = Some(QueryScale { beta: 0.1, period: 1024, first: 0 }));
-        }),
+        ("queries that grow with their position", &|spec| attention(spec, &|of| of.query_scale = Some(grows))),
         ("a limit of queries, keys and values", &|spec| attention(spec, &|of| of.qkv_limit = Some(8.0))),
         ("queries, keys and values in one matrix by heads", &|spec| attention(spec, &joined)),
         ("matrices that are stored by inputs", &|spec| attention(spec, &|of| of.q.transposed = true)),
