@@ -184,7 +184,7 @@ fn parts_of_olmos_convolution_are_even_or_as_published() {
 /// A head keeps its matrix, and for each position of a chunk a key, a correction and as many decays as a key has elements.
 #[test]
 fn kimi_has_a_decay_for_each_element_of_a_key() {
-    for file in ["bf16", "f32", "f16.gguf", "q8_0.gguf"] {
+    for file in ["bf16", "f16.gguf", "q8_0.gguf"] {
         let name = format!("kimi-linear/{file}");
         let (tree, path) = match file.ends_with(".gguf") {
             true => (Tree::new().with("m.gguf", Gguf::fixture(&name).build()), "m.gguf"),
