@@ -103,6 +103,11 @@ impl Tensors<'_> {
         let Some(table) = self.family.block.altup else { return Ok(None) };
         let at = Some(layer);
         let scaled = self.reader.is_gguf() || self.reader.flag(table.scaled)?.unwrap_or(true);
+        if !scaled {
+            // transformers stores it all the same.
+            let name = self.stem(Role::AltUpScale, at);
+            self.used.insert(name);
+        }
         Ok(Some(Box::new(AltUpUse {
             norm: self.norm(Role::AltUpRouterNorm, at)?,
             router: self.matrix(Role::AltUpRouter, at)?,
