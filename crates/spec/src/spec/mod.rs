@@ -35,6 +35,7 @@ mod states;
 mod tensors;
 mod unsupported;
 mod unused;
+mod vision;
 mod weights;
 mod words;
 
@@ -60,6 +61,7 @@ pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Norm
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
+pub use vision::{Grid, ProjectorStep, VisionSpec, VisionWeights};
 pub use weights::{MapWeights, Stored, Weight, WeightTypes};
 
 use crate::header::TensorInfo;
@@ -107,6 +109,8 @@ pub struct ModelSpec {
     /// The head that predicts a further token, where it was asked for: a model of one block, whose embedding and output head are this
     /// one's unless it has its own.
     pub predictor: Option<Box<ModelSpec>>,
+    /// What makes rows of the model of images, where it was asked for.
+    pub vision: Option<Box<VisionSpec>>,
     /// What the files say of the tokenizer, BOS and stop tokens.
     pub tokenizer: TokenizerSpec,
     /// How the model's makers choose the next token.
@@ -548,6 +552,11 @@ impl LinearWeights {
     /// The matrix, its bias, and how its int8 product is scaled.
     pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
         std::iter::once(&self.weight).chain(&self.bias).chain(self.scales())
+    }
+
+    /// Elements of a product.
+    pub fn outputs(&self) -> usize {
+        self.weight.shape[usize::from(self.transposed)] as usize
     }
 
     /// Only `weight`.
