@@ -256,7 +256,7 @@ fn device_kind(code: u8) -> ErrorKind {
 fn engine_kind(error: &EngineError) -> ErrorKind {
     match error {
         EngineError::Files(_) | EngineError::Io { .. } => code_kind(error.code()),
-        EngineError::TokenOutOfVocabulary { .. } => ErrorKind::InvalidRequest,
+        EngineError::TokenOutOfVocabulary { .. } | EngineError::Image { .. } => ErrorKind::InvalidRequest,
         EngineError::Cancelled => ErrorKind::Cancelled,
         error => device_kind(error.code()),
     }
@@ -358,6 +358,7 @@ mod tests {
             (EngineError::Forked.into(), ErrorKind::Internal, 1),
             (EngineError::NoHead.into(), ErrorKind::Unsupported, 10),
             (EngineError::TokenOutOfVocabulary { id: 1, vocab: 1 }.into(), ErrorKind::InvalidRequest, 2),
+            (EngineError::Image { found: "a".into(), expected: "b".into() }.into(), ErrorKind::InvalidRequest, 2),
             (EngineError::CacheBudget { asked: 2, left: 1, budget: 1 }.into(), ErrorKind::OutOfMemory, 14),
             (EngineError::Internal("a test".into()).into(), ErrorKind::Internal, 1),
             (EngineError::Device { error: Arc::new(std::fmt::Error), code: 13 }.into(), ErrorKind::Unsupported, 13),

@@ -12,4 +12,5 @@ mod latent;
 mod mamba;
 mod packed;
 mod scores;
+mod vision;
 mod windows;

@@ -30,6 +30,10 @@ pub enum Error {
     )]
     NoHead,
 
+    /// An image that a vision tower does not take (exit code 2).
+    #[error("an image of {found} does not fit the vision tower, which takes {expected}")]
+    Image { found: String, expected: String },
+
     // Memory cannot be reserved: the sequence is as it was, and the same call may succeed later.
     //
     /// The system refuses memory (exit code 14).
@@ -73,7 +77,7 @@ impl Error {
     pub fn code(&self) -> u8 {
         match self {
             Error::Files(error) => error.exit_code(),
-            Error::TokenOutOfVocabulary { .. } => 2,
+            Error::TokenOutOfVocabulary { .. } | Error::Image { .. } => 2,
             Error::NoHead => 10,
             Error::OutOfMemory { .. } | Error::CacheBudget { .. } => 14,
             Error::Device { code, .. } => *code,

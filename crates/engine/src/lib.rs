@@ -18,7 +18,7 @@ pub mod scheduler;
 pub mod weights;
 
 pub use cpu::CpuDevice;
-pub use decoder::{Compute, Decoder, Logits, OutputRows, PassOptions, Segment};
+pub use decoder::{Compute, Decoder, Logits, OutputRows, PassOptions, Segment, Tower};
 pub use error::{Error, Result};
 pub use weights::Weights;
 

@@ -3,6 +3,7 @@
 mod batching;
 mod buffers;
 mod kv;
+mod vision;
 
 pub use batching::Batching;
 pub use buffers::{
@@ -13,6 +14,7 @@ pub use kv::{
     KvDtype, KvSize, STATE_CHUNK, StateSize, UnknownKvDtype, kv_bytes, kv_bytes_per_token, kv_bytes_read, state_bytes,
     windowed_layers,
 };
+pub use vision::vision_bytes;
 
 use crate::spec::ModelSpec;
 use crate::tokenizer::TokenizerKind;
@@ -186,6 +188,12 @@ pub struct Plan {
     /// The KV caches of a draft model or a prediction head, one for each session, when `context` tokens are in each,
     /// and the buffers of its forward pass.
     pub draft_memory: u64,
+    /// The part of the files that is the weights of a vision tower; 0 where none is loaded.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub vision_weights: u64,
+    /// What a vision tower takes while it computes its largest image.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub vision_memory: u64,
     /// The built tokenizer.
     pub tokenizer: u64,
     /// The process itself: program, stacks, libraries, the parsed header.
@@ -248,6 +256,11 @@ pub fn unless_unknown<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok
     if *bytes == Budget::UNKNOWN { serializer.serialize_none() } else { serializer.serialize_u64(*bytes) }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 /// The most rows of a step: a chunk of a prompt, or a whole text of an encoder with this `context`.
 pub fn step_rows(spec: &ModelSpec, context: usize) -> usize {
     if !spec.is_encoder() {
@@ -285,6 +298,7 @@ impl Plan {
             _ => TOKENIZER_GGUF_BYTES_PER_TOKEN,
         };
         let of_all = |bytes: u64| bytes.saturating_mul(sessions as u64);
+        let vision = spec.vision.as_deref().filter(|_| budget.place == PlanMemory::Main);
         let mut plan = Plan {
             weights_file,
             weights_resident,
@@ -298,6 +312,9 @@ impl Plan {
             activations: activations(requested.unwrap_or(usize::MAX).min(trained)),
             draft_weights: draft.map_or(0, |draft| draft.weights_file),
             draft_memory: draft.map_or(0, |draft| draft.activations.saturating_add(of_all(draft.session))),
+            vision_weights: vision
+                .map_or(0, |tower| tower.tensors().map(|tensor| tensor.bytes).fold(0, u64::saturating_add)),
+            vision_memory: vision.map_or(0, |tower| vision_bytes(tower, request.threads)),
             tokenizer: (spec.tokenizer.tokens as u64).saturating_mul(a_token),
             process: PROCESS_BYTES,
             grammars: GRAMMAR_MEMORY,
@@ -340,7 +357,7 @@ impl Plan {
             None => plan.kv_cache.max(left.unwrap_or(0).saturating_sub(draft_cache)),
         };
         plan.load_peak = plan.loaded();
-        plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.activations, plan.draft_memory]);
+        plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.activations, plan.draft_memory, plan.vision_memory]);
         plan
     }
 
@@ -398,7 +415,7 @@ impl Plan {
 
     /// What is left for the KV cache; `None` when the rest by itself does not fit.
     fn left(&self, budget: &Budget) -> Option<u64> {
-        let buffers = self.activations.saturating_add(self.draft_memory);
+        let buffers = sum(&[self.activations, self.draft_memory, self.vision_memory]);
         let left = budget.available.checked_sub(self.loaded())?.checked_sub(buffers)?;
         match budget.anonymous {
             Some(limit) => Some(left.min(limit.checked_sub(buffers)?.checked_sub(self.loaded() - self.mapped())?)),

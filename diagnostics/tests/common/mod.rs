@@ -208,6 +208,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
     let mut spec = ModelSpec {
         passes: 1,
         predictor: None,
+        vision: None,
         family: "llama",
         variant: geometry.variant.into(),
         architecture: String::new(),

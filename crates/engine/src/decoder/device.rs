@@ -1,7 +1,7 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
 use super::page::{AllocatePage, PagePair};
-use super::{Angles, Checkpoint, State};
+use super::{Angles, Checkpoint, Pixels, State};
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::weights::Weights;
@@ -9,8 +9,8 @@ use model_factory_format::header::TensorInfo;
 use model_factory_spec::plan::{KvDtype, KvSize};
 use model_factory_spec::spec::{
     AltUpUse, AltUpWeights, AttentionWeights, BesideWeights, ClassifierWeights, DenseLayer, DenseWeights,
-    ExpertsWeights, InputWeights, JoinedInput, LaurelWeights, LayerEmbeddingUse, LayerEmbeddingWeights, LinearWeights,
-    Mixer, ModelSpec, Multipliers, NormWeights, WeightTypes,
+    ExpertsWeights, Grid, InputWeights, JoinedInput, LaurelWeights, LayerEmbeddingUse, LayerEmbeddingWeights,
+    LinearWeights, Mixer, ModelSpec, Multipliers, NormWeights, ProjectorStep, VisionWeights, WeightTypes,
 };
 use std::ops::Range;
 
@@ -141,6 +141,8 @@ pub struct Extensions<'d, D: Device> {
     pub hidden_states: Option<&'d dyn HiddenStates<D>>,
     /// Attention to latents.
     pub latents: Option<&'d dyn LatentLayers<D>>,
+    /// Vision towers.
+    pub vision: Option<&'d dyn VisionLayers<D>>,
 }
 
 impl<D: Device> Extensions<'_, D> {
@@ -153,6 +155,7 @@ impl<D: Device> Extensions<'_, D> {
         streams: None,
         hidden_states: None,
         latents: None,
+        vision: None,
     };
 }
 
@@ -223,6 +226,15 @@ pub trait LatentLayers<D: Device> {
 
     /// `mixed` = the values, `[rows, heads * value_dim]`, of what every row's queries attend to.
     fn attend_latents(&self, pass: &mut D::Pass<'_>, layer: usize, attention: &AttentionWeights<D>) -> Result<()>;
+}
+
+/// Vision towers.
+pub trait VisionLayers<D: Device> {
+    /// `hidden` = the products of the patches of `image`, with their positions added.
+    fn embed_patches(&self, pass: &mut D::Pass<'_>, weights: &VisionWeights<D>, image: Pixels<'_>) -> Result<()>;
+
+    /// What a step of a projector makes of `rows`, those of the patches of `grid`.
+    fn project(&self, step: &ProjectorStep<D>, rows: Vec<f32>, grid: Grid) -> Result<Vec<f32>>;
 }
 
 /// Embeddings of a token that layers read, and factors of layers.

@@ -14,11 +14,12 @@ mod rope;
 mod segment;
 mod state;
 mod stored;
+mod tower;
 
 pub use compute::Compute;
 pub use device::{
     Batch, Device, EncoderLayers, ExpertLayers, Extensions, HiddenStates, LatentLayers, LayerEmbeddings, Operand,
-    Output, RecurrentLayers, ResidualStreams, Sequence,
+    Output, RecurrentLayers, ResidualStreams, Sequence, VisionLayers,
 };
 pub use kv_cache::{KvCache, Parts};
 pub use logits::Logits;
@@ -33,6 +34,7 @@ pub use state::{Checkpoint, State};
 pub(crate) use stored::{check_all, check_rows_in_order, check_values};
 pub use stored::{check_factor, check_scales, check_scales_of_blocks, int8_rule, shape};
 pub(crate) use stored::{floats, widened};
+pub use tower::{Pixels, Tower, TowerSizes};
 
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};

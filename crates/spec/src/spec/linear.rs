@@ -27,6 +27,11 @@ impl LinearWeights {
         std::iter::once(&self.weight).chain(&self.bias).chain(self.scales())
     }
 
+    /// Elements of a product.
+    pub fn outputs(&self) -> usize {
+        self.weight.shape[usize::from(self.transposed)] as usize
+    }
+
     /// Only `weight`.
     pub fn new(weight: TensorInfo) -> LinearWeights {
         LinearWeights { weight, transposed: false, bias: None, scaling: None, factor: None, multipliers: Vec::new() }

@@ -36,6 +36,7 @@ mod states;
 mod tensors;
 mod unsupported;
 mod unused;
+mod vision;
 mod weights;
 mod words;
 
@@ -62,6 +63,7 @@ pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Norm
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
+pub use vision::{Grid, ProjectorStep, VisionSpec, VisionWeights};
 pub use weights::{MapWeights, Stored, Weight, WeightTypes};
 
 use crate::header::TensorInfo;
@@ -109,6 +111,8 @@ pub struct ModelSpec {
     /// The head that predicts a further token, where it was asked for: a model of one block, whose embedding and output head are this
     /// one's unless it has its own.
     pub predictor: Option<Box<ModelSpec>>,
+    /// What makes rows of the model of images, where it was asked for.
+    pub vision: Option<Box<VisionSpec>>,
     /// What the files say of the tokenizer, BOS and stop tokens.
     pub tokenizer: TokenizerSpec,
     /// How the model's makers choose the next token.
