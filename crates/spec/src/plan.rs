@@ -14,7 +14,7 @@ pub use kv::{
     windowed_layers,
 };
 
-use crate::spec::ModelSpec;
+use crate::spec::{ImageRows, ModelSpec};
 use crate::tokenizer::TokenizerKind;
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -248,10 +248,18 @@ pub fn unless_unknown<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok
     if *bytes == Budget::UNKNOWN { serializer.serialize_none() } else { serializer.serialize_u64(*bytes) }
 }
 
-/// The most rows of a step: a chunk of a prompt, or a whole text of an encoder with this `context`.
+/// Rows of a step in which some sequence generates: that sequence waits for the step's rows of prompts.
+pub const SHARED_STEP: usize = PREFILL_CHUNK / 4;
+
+/// The most rows of a step: a chunk of a prompt, a whole image next to sequences that generate where its rows attend to
+/// each other, or a whole text of an encoder with this `context`.
 pub fn step_rows(spec: &ModelSpec, context: usize) -> usize {
     if !spec.is_encoder() {
-        return PREFILL_CHUNK.min(spec.context_trained);
+        let image = match spec.images {
+            Some(ImageRows::BothSides { most }) => most.saturating_add(SHARED_STEP),
+            Some(ImageRows::Causal) | None => 0,
+        };
+        return PREFILL_CHUNK.max(image).min(spec.context_trained);
     }
     PREFILL_CHUNK.max(spec.text_limit.map_or(context, |limit| limit.tokens.min(context)))
 }

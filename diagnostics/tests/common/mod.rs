@@ -252,6 +252,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         },
         sampling: Sampling::default(),
         embeds: Embeds::NotSaid,
+        images: None,
         text_limit: None,
         quantization: "none".into(),
         assumptions: Vec::new(),

@@ -87,6 +87,7 @@ impl Device for CpuDevice {
             streams: Some(self),
             hidden_states: Some(self),
             latents: Some(self),
+            soft_tokens: Some(self),
         }
     }
 

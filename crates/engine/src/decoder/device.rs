@@ -3,6 +3,7 @@
 use super::page::{AllocatePage, PagePair};
 use super::{Angles, Checkpoint, State};
 use crate::error::{Error, Result};
+use crate::input::Span;
 use crate::memory;
 use crate::weights::Weights;
 use model_factory_format::header::TensorInfo;
@@ -141,6 +142,8 @@ pub struct Extensions<'d, D: Device> {
     pub hidden_states: Option<&'d dyn HiddenStates<D>>,
     /// Attention to latents.
     pub latents: Option<&'d dyn LatentLayers<D>>,
+    /// Vectors in place of ids. A device that has them lets rows attend to the blocks of their sequence too.
+    pub soft_tokens: Option<&'d dyn SoftTokenRows<D>>,
 }
 
 impl<D: Device> Extensions<'_, D> {
@@ -153,6 +156,7 @@ impl<D: Device> Extensions<'_, D> {
         streams: None,
         hidden_states: None,
         latents: None,
+        soft_tokens: None,
     };
 }
 
@@ -223,6 +227,12 @@ pub trait LatentLayers<D: Device> {
 
     /// `mixed` = the values, `[rows, heads * value_dim]`, of what every row's queries attend to.
     fn attend_latents(&self, pass: &mut D::Pass<'_>, layer: usize, attention: &AttentionWeights<D>) -> Result<()>;
+}
+
+/// Vectors in place of ids.
+pub trait SoftTokenRows<D: Device> {
+    /// `hidden` = the soft tokens, in the rows that are of some.
+    fn place(&self, pass: &mut D::Pass<'_>);
 }
 
 /// Embeddings of a token that layers read, and factors of layers.
@@ -316,8 +326,12 @@ pub struct Batch<'b> {
 /// One sequence of a batch.
 #[non_exhaustive]
 pub struct Sequence<'b> {
-    /// The ids of its rows.
+    /// The ids of its rows, with those that hold the places of soft tokens.
     pub tokens: &'b [u32],
+    /// The soft tokens among its rows, by position.
+    pub spans: &'b [Span],
+    /// The positions of those whose rows attend to each other: a row of a block sees all of it, and what is before.
+    pub blocks: Vec<Range<usize>>,
     /// The rows of the sequence.
     pub rows: Range<usize>,
     /// The position of its first row.

@@ -143,6 +143,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
         tokenizer,
         sampling,
         embeds,
+        images: family.head.images,
         text_limit,
         quantization: quantization::in_words(header)?,
         assumptions: reader.assumptions.into_inner(),

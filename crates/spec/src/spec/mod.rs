@@ -38,7 +38,7 @@ mod unused;
 mod weights;
 mod words;
 
-pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
+pub use crate::block::{Activation, DenseActivation, ImageRows, KeySharing, Pooling, RopeLayout, RouterScore};
 pub use altup::{AltUpUse, AltUpWeights, LaurelWeights};
 pub use classifier::{ClassifierWeights, ScoreActivation};
 pub use columns::Columns;
@@ -113,6 +113,8 @@ pub struct ModelSpec {
     pub sampling: Sampling,
     /// How its makers make a vector of a text.
     pub embeds: Embeds,
+    /// How the rows of an image attend, where vectors may take the place of ids.
+    pub images: Option<ImageRows>,
     /// How long a text may be that is embedded or classified, where less than the context.
     pub text_limit: Option<TextLimit>,
     /// The quantization in words: `none`, `GGUF Q4_K_M`.
