@@ -225,6 +225,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             scaling: RopeScaling::Default,
             magnitude: 1.0,
             score_factor: 1.0,
+            sections: None,
             dimensions: head_dim as usize,
             source: "rope_theta".into(),
         }],

@@ -3,6 +3,7 @@
 use super::CpuDevice;
 use super::device::CpuPass;
 use crate::decoder::{Sequence, SoftTokenRows};
+use crate::kernels;
 use std::ops::Range;
 
 impl SoftTokenRows<CpuDevice> for CpuDevice {
@@ -14,6 +15,19 @@ impl SoftTokenRows<CpuDevice> for CpuDevice {
                 let values = sequence.spans[index].tokens.values();
                 let values = &values[part.start * width..part.end * width];
                 hidden[rows.start * width..rows.end * width].copy_from_slice(values);
+            });
+        }
+    }
+
+    fn add_after(&self, pass: &mut CpuPass<'_>, layer: usize) {
+        let CpuPass { batch, hidden, .. } = pass;
+        let width = hidden.len() / batch.rows.max(1);
+        for sequence in &batch.sequences {
+            each_part(sequence, |rows, index, part| {
+                if let Some(values) = sequence.spans[index].tokens.deepstack().get(layer) {
+                    let values = &values[part.start * width..part.end * width];
+                    kernels::add(self.isa, &mut hidden[rows.start * width..rows.end * width], values);
+                }
             });
         }
     }

@@ -233,6 +233,9 @@ pub trait LatentLayers<D: Device> {
 pub trait SoftTokenRows<D: Device> {
     /// `hidden` = the soft tokens, in the rows that are of some.
     fn place(&self, pass: &mut D::Pass<'_>);
+
+    /// `hidden` += what soft tokens add after layer `layer`.
+    fn add_after(&self, pass: &mut D::Pass<'_>, layer: usize);
 }
 
 /// Embeddings of a token that layers read, and factors of layers.

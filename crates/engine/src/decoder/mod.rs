@@ -148,11 +148,13 @@ impl<D: Device> Decoder<D> {
         let mut end = 0;
         for Segment { tokens, cache, reach, rows: output_rows, second_text } in segments {
             let (spans, blocks) = (tokens.own_spans(), self.blocks(*tokens)?);
+            // Images before these rows count too: they take fewer positions than rows.
+            let images = Some(*tokens).filter(|tokens| !tokens.spans().is_empty());
             let tokens = tokens.ids();
             let (start, rows) = (cache.len(), end..end + tokens.len());
             end = rows.end;
             for (rope, angles) in self.ropes.iter().zip(&mut angles) {
-                rope.extend(angles, rope.rotation(*reach), start..start + tokens.len())?;
+                rope.extend(angles, rope.rotation(*reach), start..start + tokens.len(), images)?;
             }
             cache.begin(tokens.len())?;
             let Parts { pages, state, checkpoints } = cache.parts();
@@ -235,6 +237,9 @@ impl<D: Device> Decoder<D> {
                 device.keep_wanted(pass)?;
             }
             layer.forward(pass, cancel)?;
+            if let Some(soft_tokens) = extensions.soft_tokens {
+                soft_tokens.add_after(pass, index);
+            }
         }
         cancel.check()?;
         if let Some(altup) = altup {
@@ -293,6 +298,13 @@ impl<D: Device> Compute for Decoder<D> {
         let (images, found, expected) = (self.images()?, tokens.width(), self.width);
         if found != expected {
             return Err(SoftTokensError::Width { found, expected }.into());
+        }
+        if self.ropes.iter().any(RopeFrequencies::has_sections) && tokens.grid().is_none() {
+            return Err(SoftTokensError::NoGrid.into());
+        }
+        let (found, layers) = (tokens.deepstack().len(), self.weights.layers.len());
+        if found > layers {
+            return Err(SoftTokensError::Layers { found, layers }.into());
         }
         match images {
             ImageRows::BothSides { most } if tokens.rows() > most => {

@@ -321,6 +321,9 @@ pub struct RopeTable {
     pub rotary_part: Option<(f64, &'static str)>,
     /// The key of `config.json` for the number of rotated elements of a head, with its default and its source.
     pub rotary_dim: Option<(&'static str, usize, &'static str)>,
+    /// Whether pairs turn by three positions of an image's rows in turn, not by sections side by side; the pairs of each where
+    /// no key gives them, with the source.
+    pub sections: Option<(bool, [usize; 3], &'static str)>,
     /// The rotation of layers with a window, where it differs from that of the others.
     pub window: Option<WindowRope>,
     /// Which layers do not rotate.
@@ -528,6 +531,7 @@ pub const LLAMA_LIKE: Family = Family {
         theta: Some((10_000.0, "the default of transformers and of llama.cpp")),
         rotary_part: None,
         rotary_dim: None,
+        sections: None,
         window: None,
         unrotated: None,
         never: false,

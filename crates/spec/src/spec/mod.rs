@@ -55,7 +55,7 @@ pub use mixer::{
 };
 pub use norms::{Norm, NormWeights};
 pub use predictor::JoinedInput;
-pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
+pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling, RopeSections};
 pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Normalization, Routing, SharedExpert};
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
