@@ -1,0 +1,3 @@
+//! How a model takes images.
+
+pub mod processor;
