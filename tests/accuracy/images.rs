@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
 use std::{fs, thread};
 
-/// `fixtures/images/NAME.json`, as `fixtures/make/images.py` writes it.
+/// `fixtures/soft_tokens/NAME.json`, as `fixtures/make/soft_tokens.py` writes it.
 #[derive(Deserialize)]
 struct Expected {
     folder: String,
@@ -48,7 +48,7 @@ fn floats(tensors: &safetensors::SafeTensors<'_>, name: &str) -> Vec<f32> {
 #[test]
 fn logits_and_greedy_text_with_images_are_those_of_transformers() {
     let mut compared = 0;
-    for path in fs::read_dir(common::fixtures().join("images")).unwrap().map(|entry| entry.unwrap().path()) {
+    for path in fs::read_dir(common::fixtures().join("soft_tokens")).unwrap().map(|entry| entry.unwrap().path()) {
         if path.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
@@ -189,7 +189,7 @@ fn last(session: &mut Session, parts: &[Rows<'_>]) -> Vec<u32> {
 /// with states. Folders that are renamed are made in `folder`.
 fn with_images(folder: &Path) -> Vec<PathBuf> {
     let place = |name: &str, dtype: &str| {
-        let path = common::fixtures().join("images").join(format!("{name}.json"));
+        let path = common::fixtures().join("soft_tokens").join(format!("{name}.json"));
         let expected: Expected = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
         let own = folder.join(name);
         fs::create_dir_all(&own).unwrap();

@@ -2,6 +2,7 @@
 //! data only; the blocks of a tower are those of a [`Family`].
 
 mod gemma3;
+pub mod processor;
 mod siglip;
 
 use crate::block::DenseActivation;
