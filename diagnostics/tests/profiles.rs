@@ -2,6 +2,8 @@
 #![allow(clippy::expect_used)] // all of it is test code
 
 mod common;
+#[path = "profiles/models.rs"]
+mod models;
 
 use common::{LLAMA_31_8B, TINY_LLAMA, gguf, safetensors};
 use model_factory_diagnostics::capability::{self, DeviceEngine, Lacking};
@@ -30,20 +32,6 @@ fn machine(profile: &str) -> Hardware {
 
 fn with_gpus() -> impl Iterator<Item = (&'static Profile, &'static Gpu)> {
     PROFILES.iter().filter_map(|profile| Some((profile, profile.gpu()?)))
-}
-
-/// Every model of the fixtures.
-fn fixtures() -> Vec<PathBuf> {
-    let entries = |folder: &Path| -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-        entries.collect()
-    };
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
-    let mut models: Vec<PathBuf> = entries(&root.join("models")).iter().flat_map(|model| entries(model)).collect();
-    models.extend(entries(&root.join("int8")).into_iter().filter(|path| path.is_dir()));
-    models.retain(|path| path.is_dir() || path.extension().is_some_and(|extension| extension == "gguf"));
-    models.sort();
-    models
 }
 
 /// Reads a model on a machine that runs everything.
@@ -104,7 +92,7 @@ struct Kind {
 #[test]
 fn fixtures_on_every_gpu() {
     let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
-    let fixtures = fixtures();
+    let fixtures = models::all();
     assert!(fixtures.len() > 80, "only {} fixtures", fixtures.len());
     let mut wrong = Vec::new();
     for path in &fixtures {
