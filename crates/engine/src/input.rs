@@ -71,6 +71,7 @@ impl From<Vec<u32>> for Input {
 
 impl Input {
     /// Ids with soft tokens at `spans`, which ascend and lie within them; `None` where they do not.
+    #[doc(hidden)]
     pub fn from_parts(ids: Vec<u32>, spans: Vec<Span>) -> Option<Input> {
         let ends = spans.iter().map(|span| span.start.checked_add(span.tokens.rows()));
         let starts = spans.iter().skip(1).map(|span| span.start).chain([ids.len()]);
@@ -104,6 +105,7 @@ impl Input {
     ///
     /// # Errors
     /// When memory runs out.
+    #[doc(hidden)]
     pub fn grow(&mut self, more: usize) -> memory::Result<()> {
         memory::grow(&mut self.ids, more, "the ids of a sequence")
     }
@@ -112,6 +114,7 @@ impl Input {
     ///
     /// # Errors
     /// When memory runs out.
+    #[doc(hidden)]
     pub fn extend(&mut self, rows: Rows<'_>) -> memory::Result<()> {
         let base = self.ids.len();
         let spans = rows.whole_spans();
@@ -123,6 +126,7 @@ impl Input {
     }
 
     /// Appends an id, for which there is room.
+    #[doc(hidden)]
     pub fn push(&mut self, id: u32) {
         self.ids.push(id);
     }
@@ -153,11 +157,13 @@ impl Input {
     }
 
     /// `len`, or where soft tokens begin that `len` is in the middle of.
+    #[doc(hidden)]
     pub fn before_image(&self, len: usize) -> usize {
         self.rows().before_image(len)
     }
 
     /// Forgets the rows from `len` on; of soft tokens all or none.
+    #[doc(hidden)]
     pub fn truncate(&mut self, len: usize) {
         let len = self.before_image(len);
         self.ids.truncate(len);
@@ -165,12 +171,14 @@ impl Input {
     }
 
     /// Forgets all rows.
+    #[doc(hidden)]
     pub fn clear(&mut self) {
         self.ids.clear();
         self.spans.clear();
     }
 
     /// Removes the last `count` ids, which no soft tokens are among.
+    #[doc(hidden)]
     pub fn split_ids(&mut self, count: usize) -> Vec<u32> {
         self.ids.split_off(self.ids.len() - count)
     }
@@ -221,21 +229,25 @@ impl<'a> Rows<'a> {
     }
 
     /// The position of the first row, as [`spans`](Self::spans) count positions.
+    #[doc(hidden)]
     pub fn first(self) -> usize {
         self.first
     }
 
     /// All soft tokens of the sequence that the rows are of.
+    #[doc(hidden)]
     pub fn spans(self) -> &'a [Span] {
         self.spans
     }
 
     /// The rows of `range`.
+    #[doc(hidden)]
     pub fn slice(self, range: Range<usize>) -> Rows<'a> {
         Rows { first: self.first + range.start, ids: &self.ids[range], spans: self.spans }
     }
 
     /// The soft tokens that some of the rows are of.
+    #[doc(hidden)]
     pub fn own_spans(self) -> &'a [Span] {
         let end = self.first + self.ids.len();
         let from = self.spans.partition_point(|span| span.range().end <= self.first);
@@ -255,6 +267,7 @@ impl<'a> Rows<'a> {
     ///
     /// # Errors
     /// `Cut`.
+    #[doc(hidden)]
     pub fn check_whole(self) -> Result<(), SoftTokensError> {
         let within = self.first..self.first + self.ids.len();
         let is_cut = |span: &&Span| span.start < within.start || span.range().end > within.end;
@@ -263,6 +276,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The positions of the soft tokens that the one at `position` is among.
+    #[doc(hidden)]
     pub fn image_at(self, position: usize) -> Option<Range<usize>> {
         let after = self.spans.partition_point(|span| span.start <= position);
         let range = self.spans.get(after.checked_sub(1)?)?.range();
@@ -270,6 +284,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The position `len`, or where soft tokens begin that `len` is in the middle of.
+    #[doc(hidden)]
     pub fn before_image(self, len: usize) -> usize {
         self.image_at(len).filter(|image| image.start < len).map_or(len, |image| image.start)
     }
@@ -304,11 +319,13 @@ impl<'a> Rows<'a> {
     }
 
     /// How many rows from the first on equal those of `other`: the same ids, or soft tokens with the same digest.
+    #[doc(hidden)]
     pub fn common(self, other: Rows<'_>) -> usize {
         common((self.ids, self.pieces()), (other.ids, other.pieces()))
     }
 
     /// Whether they begin with `other`.
+    #[doc(hidden)]
     pub fn starts_with(self, other: Rows<'_>) -> bool {
         self.common(other) == other.len()
     }

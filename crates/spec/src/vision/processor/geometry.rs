@@ -211,10 +211,14 @@ fn smart(image: Size, factor: u32, min_pixels: u64, max_pixels: u64) -> Result<S
     if f64::from(long) / f64::from(short) > MAX_ASPECT {
         return Err(SizeError::Aspect { width, height, limit: MAX_ASPECT });
     }
-    let (factor, area) = (f64::from(factor), image.area() as f64);
-    let (min, max) = (min_pixels as f64, max_pixels as f64);
-    let sides = [width, height];
-    let near = sides.map(|side| rounded(side, factor));
+    let factor = f64::from(factor);
+    let near = [width, height].map(|side| rounded(side, factor));
+    Ok(within(image, near, factor, min_pixels as f64, max_pixels as f64))
+}
+
+/// `near`, multiples of `factor`, unless their area is not from `min` to `max`: then those that are, in the ratio of `image`.
+pub(super) fn within(image: Size, near: [f64; 2], factor: f64, min: f64, max: f64) -> Size {
+    let (sides, area) = ([image.width, image.height], image.area() as f64);
     let [width, height] = if near[0] * near[1] > max {
         let beta = (area / max).sqrt();
         sides.map(|side| ((f64::from(side) / beta / factor).floor() * factor).max(factor))
@@ -224,7 +228,7 @@ fn smart(image: Size, factor: u32, min_pixels: u64, max_pixels: u64) -> Result<S
     } else {
         near
     };
-    Ok(Size::new(width as u32, height as u32))
+    Size::new(width as u32, height as u32)
 }
 
 /// `get_resize_output_image_size` of Pixtral. Where no pixel is left of a side, torch refuses.

@@ -1,7 +1,7 @@
 //! How LFM2-VL cuts an image (`Lfm2VlImageProcessor`).
 
 use super::Tiles;
-use super::geometry::{Geometry, Part, Place, Size, cut, rounded, whole};
+use super::geometry::{Geometry, Part, Place, Size, cut, rounded, whole, within};
 
 /// The parts of an image: itself, or tiles and a thumbnail.
 pub(super) fn of(image: Size, rule: &Tiles) -> Geometry {
@@ -36,19 +36,8 @@ pub(super) fn of(image: Size, rule: &Tiles) -> Geometry {
 fn smart(image: Size, rule: &Tiles) -> Size {
     let factor = rule.factor();
     let pixels = |tokens: u32| f64::from(tokens) * factor * factor;
-    let (min, max) = (pixels(rule.min_image_tokens), pixels(rule.max_image_tokens));
-    let (sides, area) = ([image.width, image.height], image.area() as f64);
-    let near = sides.map(|side| rounded(side, factor).max(factor));
-    let [width, height] = if near[0] * near[1] > max {
-        let beta = (area / max).sqrt();
-        sides.map(|side| ((f64::from(side) / beta / factor).floor() * factor).max(factor))
-    } else if near[0] * near[1] < min {
-        let beta = (min / area).sqrt();
-        sides.map(|side| (f64::from(side) * beta / factor).ceil() * factor)
-    } else {
-        near
-    };
-    Size::new(width as u32, height as u32)
+    let near = [image.width, image.height].map(|side| rounded(side, factor).max(factor));
+    within(image, near, factor, pixels(rule.min_image_tokens), pixels(rule.max_image_tokens))
 }
 
 /// `_is_image_too_large`.
