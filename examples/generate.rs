@@ -30,6 +30,10 @@ struct Arguments {
     /// Goes on with a conversation: a file with a JSON list of messages.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "chat"], value_parser = common::messages)]
     messages: Option<common::Messages>,
+    /// With --chat: a picture (PNG, JPEG, WebP or GIF) that the question is about, put before it; may be given several times. The
+    /// model's vision tower is loaded for it.
+    #[arg(long, value_name = "FILE", requires = "chat")]
+    image: Vec<PathBuf>,
     /// The system message, with --chat.
     #[arg(long, value_name = "TEXT", requires = "chat", conflicts_with = "messages")]
     system: Option<String>,
@@ -160,7 +164,12 @@ fn run(arguments: &Arguments, cancel: &CancellationToken) -> Result<(), Error> {
         (None, Some(messages)) => session.into_generation(&messages.0, &options)?,
         (Some(question), _) => {
             let system = arguments.system.as_ref().map(Message::system);
-            let messages: Vec<Message> = system.into_iter().chain([Message::user(question)]).collect();
+            let pictures = arguments.image.iter().map(PathBuf::as_path);
+            let asked = match arguments.image.is_empty() {
+                true => Message::user(question),
+                false => pictures.fold(Message::user(""), Message::image).text(question),
+            };
+            let messages: Vec<Message> = system.into_iter().chain([asked]).collect();
             session.into_generation(&messages, &options)?
         }
     };
@@ -343,6 +352,8 @@ fn load(arguments: &Arguments, cancel: &CancellationToken) -> Result<Model, Erro
     if let Some(isa) = arguments.isa {
         builder = builder.isa(isa);
     }
+    let written = arguments.messages.iter().flat_map(|messages| &messages.0);
+    builder = builder.vision(!arguments.image.is_empty() || written.flat_map(|message| &message.images).next().is_some());
     builder = builder.mtp(arguments.speculate == Speculation::Mtp);
     if let Some(draft) = &arguments.draft {
         builder = builder.draft(draft);

@@ -58,9 +58,9 @@ impl Model {
         options: &GenerateOptions,
     ) -> Result<Vec<Generation<Session>>> {
         in_ranges([("n", Some(n as f64), 1.0..=MAX_ANSWERS as f64, "a whole number from 1 to 128")])?;
-        let prompt = prompt.into();
-        let ids = self.prompt_ids_within(prompt, &options.template_options(), self.context_length())?;
-        let prompt = if let Prompt::Input(_) = prompt { prompt } else { Prompt::Ids(&ids) };
+        let (limit, cancel) = (self.context_length(), options.cancel.clone().unwrap_or_default());
+        let given = self.prompt_rows(prompt.into(), &options.template_options(), limit, &cancel)?;
+        let prompt = given.prompt();
         // One answer needs no copy of options, whose tools may be large.
         let mut generations = vec![self.generate(prompt, options)?];
         if n > 1 {

@@ -4,6 +4,7 @@
 
 mod draft;
 mod embed;
+mod image;
 mod session_file;
 
 use model_factory_diagnostics::Report;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 pub use draft::DraftError;
 pub use embed::EmbedError;
+pub use image::ImageError;
 #[cfg(feature = "cuda")]
 pub use model_factory_cuda::{CudaError, NVRTC_VARIABLE};
 pub use model_factory_engine::{Error as EngineError, SoftTokensError};
@@ -70,6 +72,9 @@ pub enum Error {
     /// The soft tokens of an image are not what the model takes (exit code 2; 13 on a GPU).
     #[error(transparent)]
     SoftTokens(Box<SoftTokensError>),
+    /// An image of the messages is not read, or not seen (exit code 2).
+    #[error(transparent)]
+    Image(Box<ImageError>),
     /// A text could not be turned into ids (exit code 1).
     #[error("the text cannot be turned into ids: {0}")]
     Encode(#[from] EncodeError),
@@ -178,6 +183,7 @@ impl Error {
             Error::SoftTokens(error) if **error == SoftTokensError::Device => ErrorKind::Unsupported,
             Error::EmptyPrompt
             | Error::SoftTokens(_)
+            | Error::Image(_)
             | Error::TokenOutOfVocabulary { .. }
             | Error::Encode(_)
             | Error::Option { .. }
@@ -324,7 +330,7 @@ macro_rules! boxed {
 }
 
 boxed!(Draft(DraftError), Embed(EmbedError), Grammar(GrammarError), SessionFile(SessionFileError));
-boxed!(SoftTokens(SoftTokensError), Tool(ToolError));
+boxed!(Image(ImageError), SoftTokens(SoftTokensError), Tool(ToolError));
 
 impl From<TextError> for Error {
     fn from(error: TextError) -> Self {

@@ -52,6 +52,9 @@ pub(crate) struct Inner {
     pub(crate) threads: usize,
     pub(crate) load_time: Duration,
     pub(crate) draft: Option<Model>,
+    /// The images that were seen last.
+    #[cfg(feature = "images")]
+    pub(crate) seen: crate::pictures::Seen,
 }
 
 /// The weights of a model on a device.
@@ -88,6 +91,8 @@ impl Inner {
             threads: 0,
             load_time: Duration::ZERO,
             draft: None,
+            #[cfg(feature = "images")]
+            seen: crate::pictures::Seen::default(),
         }
     }
 }

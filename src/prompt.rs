@@ -1,6 +1,11 @@
 //! A text, ids or messages -> a generation on a session.
 
+use crate::cancel::CancellationToken;
 use crate::chat::{ChatOptions, ChatTemplate, Message};
+#[cfg(not(feature = "images"))]
+use crate::chat::RenderedChat;
+#[cfg(not(feature = "images"))]
+use crate::error::ImageError;
 use crate::error::{DraftError, EmbedError, Error, Result};
 use crate::generate::{GenerateOptions, Generation, Speculation, State, StopTokens};
 use crate::input::{Input, Rows};
@@ -26,11 +31,22 @@ pub enum Prompt<'a> {
     Ids(&'a [u32]),
     /// Ids as they are, and images.
     Input(&'a Input),
-    /// A conversation, written by the model's own chat template. Only the template itself writes special tokens: spelled
+    /// A conversation, written by the model's own chat template. The vision tower computes its images before the generation begins. Only the template itself writes special tokens: spelled
     /// in a message, a tool or a variable they are letters like any others, unless
     /// [`ChatOptions::trust_special_tokens`] says otherwise. BOS stands in front once, whether the template or the tokenizer
     /// puts it there.
     Messages(&'a [Message]),
+}
+
+impl Prompt<'_> {
+    /// Whether there are images in it.
+    pub fn has_images(&self) -> bool {
+        match self {
+            Prompt::Input(input) => !input.spans().is_empty(),
+            Prompt::Messages(messages) => messages.iter().any(|message| !message.images.is_empty()),
+            Prompt::Text(_) | Prompt::OrdinaryText(_) | Prompt::Ids(_) => false,
+        }
+    }
 }
 
 macro_rules! prompts {
@@ -48,6 +64,29 @@ prompts! {
     Ids: [u32], Vec<u32>, const N => [u32; N];
     Input: Input;
     Messages: [Message], Vec<Message>, const N => [Message; N];
+}
+
+/// What a prompt is computed of.
+pub(crate) enum PromptRows<'p> {
+    Ids(Cow<'p, [u32]>),
+    Input(Cow<'p, Input>),
+}
+
+impl PromptRows<'_> {
+    pub(crate) fn rows(&self) -> Rows<'_> {
+        match self {
+            PromptRows::Ids(ids) => Rows::from(&**ids),
+            PromptRows::Input(input) => input.rows(),
+        }
+    }
+
+    /// The same as a prompt.
+    pub(crate) fn prompt(&self) -> Prompt<'_> {
+        match self {
+            PromptRows::Ids(ids) => Prompt::Ids(ids),
+            PromptRows::Input(input) => Prompt::Input(input),
+        }
+    }
 }
 
 impl Model {
@@ -89,10 +128,22 @@ impl Model {
         self.prompt_ids_within(prompt.into(), options, usize::MAX).map(Cow::into_owned)
     }
 
-    /// The ids of `prompt`.
+    /// The ids of `prompt` with the rows of its images, as [`generate`](Self::generate) computes them: for a session that is stepped
+    /// by hand. An image that the model has seen a moment ago is not computed again.
     ///
     /// # Errors
-    /// `Encode`, `Chat`; `ContextOverflow` before anything is encoded, where the text has more than `limit` tokens however it
+    /// `Encode`, `Chat`, `Image`, `ContextOverflow`, `OutOfMemory`.
+    pub fn prompt_input<'p>(&self, prompt: impl Into<Prompt<'p>>, options: &ChatOptions) -> Result<Input> {
+        match self.prompt_rows(prompt.into(), options, self.context_length(), &CancellationToken::new())? {
+            PromptRows::Ids(ids) => Ok(ids.into_owned().into()),
+            PromptRows::Input(input) => Ok(input.into_owned()),
+        }
+    }
+
+    /// The ids of `prompt`; of images only their sizes are read.
+    ///
+    /// # Errors
+    /// `Encode`, `Chat`, `Image`; `ContextOverflow` before anything is encoded, where the text has more than `limit` tokens however it
     /// is tokenized.
     pub fn prompt_ids_within<'p>(
         &self,
@@ -108,10 +159,48 @@ impl Model {
             Prompt::Messages(messages) => {
                 let template = ChatTemplate::of(&self.spec().tokenizer, options)?;
                 let rendered = template.render_with_spans(messages, options, true)?;
+                let rendered = self.with_images(rendered, messages, limit)?;
                 return self.encoded(rendered.text(), rendered.template_spans(), limit).map(Cow::Owned);
             }
         };
         self.encoded(text, std::slice::from_ref(&whole), limit).map(Cow::Owned)
+    }
+
+    /// The ids of `prompt` with its images, which are computed; `limit` as in [`prompt_ids_within`](Self::prompt_ids_within).
+    ///
+    /// # Errors
+    /// Those of [`prompt_ids_within`](Self::prompt_ids_within), and `Cancelled`.
+    pub(crate) fn prompt_rows<'p>(
+        &self,
+        prompt: Prompt<'p>,
+        options: &ChatOptions,
+        limit: usize,
+        cancel: &CancellationToken,
+    ) -> Result<PromptRows<'p>> {
+        if let Prompt::Input(input) = prompt {
+            return Ok(PromptRows::Input(Cow::Borrowed(input)));
+        }
+        let ids = self.prompt_ids_within(prompt, options, limit)?;
+        match prompt {
+            Prompt::Messages(messages) if prompt.has_images() => {
+                Ok(PromptRows::Input(Cow::Owned(self.with_rows(ids.into_owned(), messages, cancel)?)))
+            }
+            _ => Ok(PromptRows::Ids(ids)),
+        }
+    }
+
+    /// A build without the feature `images` refuses them.
+    #[cfg(not(feature = "images"))]
+    fn with_images(&self, rendered: RenderedChat, messages: &[Message], _: usize) -> Result<RenderedChat> {
+        match messages.iter().map(|message| message.images.len()).sum() {
+            0 => Ok(rendered),
+            images => Err(ImageError::NotBuilt { images }.into()),
+        }
+    }
+
+    #[cfg(not(feature = "images"))]
+    fn with_rows(&self, ids: Vec<u32>, _: &[Message], _: &CancellationToken) -> Result<Input> {
+        Ok(ids.into())
     }
 
     /// The ids of a text to be continued, whose special tokens lie in `spans`.
@@ -182,10 +271,9 @@ impl Session {
         if model.spec().weights.head.is_none() {
             return Err(EmbedError::NoHead.into());
         }
-        let images = if let Prompt::Input(input) = prompt { Some(input.rows()) } else { None };
-        let ids = model.prompt_ids_within(prompt, &options.template_options(), model.context_length())?;
-        let prompt = images.unwrap_or_else(|| Rows::from(&*ids));
-        let limit = model.context_length();
+        let (limit, cancel) = (model.context_length(), options.cancel.clone().unwrap_or_default());
+        let given = model.prompt_rows(prompt, &options.template_options(), limit, &cancel)?;
+        let prompt = given.rows();
         self.check_within(prompt, limit)?;
         match options.speculate {
             Speculation::Draft if model.draft().is_none() => return Err(DraftError::Missing.into()),

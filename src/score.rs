@@ -53,7 +53,7 @@ impl Model {
     /// with images, and the errors of [`Session::all_logits`].
     pub fn score<'p>(&self, text: impl Into<Prompt<'p>>) -> Result<Score> {
         let text = text.into();
-        if matches!(text, Prompt::Input(input) if !input.spans().is_empty()) {
+        if text.has_images() {
             return Err(SoftTokensError::NotScored.into());
         }
         let ids = self.prompt_ids_within(text, &ChatOptions::default(), self.context_length())?;

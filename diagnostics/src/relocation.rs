@@ -18,7 +18,8 @@ impl Diagnosis {
             *text = text.replace(&old, &new);
         }
         let templates = spec.tokenizer.chat_templates.values_mut().map(|template| &mut template.place.file);
-        for path in header.paths().chain(templates) {
+        let processor = spec.vision.iter_mut().map(|tower| &mut tower.processor.file);
+        for path in header.paths().chain(templates).chain(processor) {
             if let Ok(inside) = path.strip_prefix(from) {
                 // Joining an empty path would add a slash to the path of the folder itself.
                 *path = if inside.as_os_str().is_empty() { to.into() } else { to.join(inside) };

@@ -51,6 +51,9 @@ struct Arguments {
     /// Where a format prescribes activations of 16 bits they keep them (prescribed), or are rounded to int8, which is sooner.
     #[arg(long, value_name = "DTYPE", default_value_t)]
     activations: ActivationDtype,
+    /// Count the model's vision tower too: what it sees with, and what an image takes in tokens and memory.
+    #[arg(long)]
+    vision: bool,
     /// Draw the memory plan and the weights by layer and dtype into an SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -161,7 +164,7 @@ fn main() -> ExitCode {
         return write(&if arguments.json { list.to_json() } else { list.to_string() }, 0);
     }
     let path = arguments.path.unwrap_or_else(common::bundled);
-    let mut factory = UnifiedModelFactory::builder().device(device).kv_cache(arguments.kv_cache);
+    let mut factory = UnifiedModelFactory::builder().device(device).kv_cache(arguments.kv_cache).vision(arguments.vision);
     factory = factory.activations(arguments.activations);
     if let Some(context) = arguments.context {
         factory = factory.context_length(context);

@@ -184,7 +184,9 @@ impl Server {
         };
         let (server, request, builder, (places, room)) = self.budget.read(outline, read).await?;
         let GenerateOptions { grammar, tool_choice, .. } = &request.options;
-        let has_grammar = grammar.is_some() || !matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
+        let is_slow = request.has_images()
+            || grammar.is_some()
+            || !matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
         let begin = move || {
             let generations = request.generations(&server.model).map_err(failed)?.into_iter();
             let streams: Vec<GenerationStream> = generations.map(Generation::into_stream).collect();
@@ -195,8 +197,8 @@ impl Server {
             let held: Held = (places, room.filter(|_| is_kept).map(budget::kept));
             Ok((builder, streams, how, held))
         };
-        // Grammars are compiled one at a time: a large request that waits for its turn must not stop others.
-        let begun = if has_grammar { blocking(begin).await } else { self.budget.read(outline, begin).await };
+        // Grammars are compiled, and images computed, one at a time: a request that waits for its turn must not stop others.
+        let begun = if is_slow { blocking(begin).await } else { self.budget.read(outline, begin).await };
         let (mut builder, streams, (is_stream, with_usage), held) = begun?;
         let whole = builder.whole();
         let mut arrived = Some(arrived);

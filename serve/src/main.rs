@@ -90,6 +90,9 @@ struct Arguments {
     /// Bytes that all requests may take before they are computed: half of them as they come, half as they are read.
     #[arg(long, value_name = "BYTES", default_value_t = 256 << 20, value_parser = common::count)]
     request_memory: usize,
+    /// Loads the model's vision tower too: messages may have images, as data URLs.
+    #[arg(long)]
+    vision: bool,
     /// Computes the beginning of every prompt, though another one began alike.
     #[arg(long)]
     no_prefix_caching: bool,
@@ -150,6 +153,7 @@ fn load(arguments: &Arguments, path: &Path) -> Result<Model, Error> {
         .device(arguments.device)
         .kv_cache(arguments.kv_cache)
         .activations(arguments.activations)
+        .vision(arguments.vision)
         .admission(Admission::Wait)
         .prefix_caching(!arguments.no_prefix_caching)
         .on_progress(common::show);

@@ -12,6 +12,8 @@ mod int8;
 mod latent;
 mod mamba;
 mod packed;
+#[cfg(feature = "images")]
+mod pictures;
 mod scores;
 mod vision;
 mod windows;

@@ -172,20 +172,39 @@ fn fields_of_an_answer_are_taken_and_say_nothing() {
 }
 
 #[test]
-fn an_image_beside_a_text_in_one_part_is_refused_as_an_image_is() {
+fn an_image_is_a_part_of_its_own_with_its_bytes() {
     let (_folder, model) = model("{% for m in messages %}{{ m.content }}{% endfor %}");
-    let image = json!({ "url": "data:image/png;base64,AA==" });
-    for part in [
-        json!({ "type": "image_url", "image_url": image }),
-        json!({ "type": "image_url", "image_url": image, "text": "what is this?" }),
-        json!({ "type": "text", "image_url": image, "text": "what is this?" }),
-        json!({ "image_url": image, "text": "what is this?" }),
+    let image = json!({ "url": "data:image/png;base64,AAEC", "detail": "low" });
+    let ask = |part: &Value| {
+        request(&json!([{ "role": "user", "content": [{ "type": "text", "text": "Hi" }, part] }]), &json!(null))
+    };
+    let seen = ask(&json!({ "type": "image_url", "image_url": image })).unwrap();
+    let CompletionInput::Messages(messages) = &seen.input else { panic!("messages") };
+    assert_eq!(messages, &[Message::user("Hi").image([0, 1, 2].as_slice())]);
+    assert!(seen.has_images());
+    // This model has no tower.
+    let error = model.prompt_ids(messages, &seen.options.chat).expect_err("an image");
+    assert!(matches!(error, Error::Image(_)), "{error}");
+    assert_eq!(ApiError::of(&error, "messages").status, 400);
+
+    for (field, part) in [
+        (".text", json!({ "type": "image_url", "image_url": image, "text": "what is this?" })),
+        (".image_url", json!({ "type": "text", "image_url": image, "text": "what is this?" })),
+        (".image_url", json!({ "image_url": image, "text": "what is this?" })),
+        (".image_url", json!({ "type": "image_url" })),
+        (".image_url", json!({ "type": "image_url", "image_url": { "url": "https://localhost/cat.png" } })),
+        (".image_url", json!({ "type": "image_url", "image_url": "file:///etc/passwd" })),
+        (".image_url", json!({ "type": "image_url", "image_url": { "url": "data:image/png,AAEC" } })),
+        (".image_url", json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,A" } })),
+        (".image_url.path", json!({ "type": "image_url", "image_url": { "url": "", "path": "/etc/passwd" } })),
     ] {
-        let request =
-            request(&json!([{ "role": "user", "content": [{ "type": "text", "text": "Hi" }, part] }]), &json!(null));
-        let error = prompt(&model, &request.unwrap()).expect_err("an image");
-        assert!(matches!(error, Error::Chat(ChatError::NotText { message: 1, kind: "image_url" })), "{part}: {error}");
-        assert_eq!(ApiError::of(&error, "messages").status, 400);
+        let error = ask(&part).expect_err("no image");
+        assert_eq!(error.field(), Some(&*format!("messages[0].content[1]{field}")), "{error}");
+    }
+    for kind in ["image", "input_audio", "video_url", "file"] {
+        let request = ask(&json!({ "type": kind, kind: { "path": "/etc/passwd" } })).unwrap();
+        let error = prompt(&model, &request).expect_err("no image");
+        assert!(matches!(error, Error::Chat(ChatError::NotText { message: 1, .. })), "{kind}: {error}");
     }
 }
 

@@ -15,6 +15,9 @@ pub enum Error {
     /// A kind of file that is not read.
     #[error("this is {found}, expected a PNG, JPEG, WebP or GIF image; convert it to one of these")]
     Format { found: &'static str },
+    /// A file that is not there, is no regular file, or is not given by the system.
+    #[error("it cannot be read: {reason}; give the path of an image file")]
+    File { reason: String },
     /// More than the limits allow, by what the file's header says. Nothing was decoded.
     #[error(
         "the {what} of the image: {found}, at most {limit} are allowed; make the image smaller, or raise the limit"

@@ -10,6 +10,7 @@ mod scan;
 mod values;
 
 pub use error::{Error, Result};
+pub use model_factory_format::Image;
 pub use model_factory_spec::vision::processor::{Geometry, ImageProcessor, Layout, Size, SizeError};
 pub use picture::{Format, Limits, Picture};
 pub use values::{Pixels, Values};

@@ -2,7 +2,10 @@
 
 use crate::{Error, Result, decode, scan};
 use model_factory_dtypes::memory;
+use model_factory_format::error::FormatErrorKind;
+use model_factory_format::{Error as FileError, Image};
 use model_factory_spec::vision::processor::Size;
+use std::borrow::Cow;
 use std::fmt;
 
 /// What an image may take, checked before anything of it is decoded.
@@ -94,6 +97,28 @@ impl Picture {
         decode::size(bytes, limits)
     }
 
+    /// The picture of `image`: of a file as [`decode`](Self::decode), of pixels as [`from_rgb`](Self::from_rgb).
+    ///
+    /// # Errors
+    /// Those of both, and `File`.
+    pub fn open(image: &Image, limits: &Limits) -> Result<Picture> {
+        match (file(image, limits)?, image) {
+            (None, Image::Rgb { width, height, pixels }) => Picture::from_rgb(*width, *height, pixels),
+            (bytes, _) => Picture::decode(&bytes.unwrap_or_default(), limits),
+        }
+    }
+
+    /// The size that [`open`](Self::open) would give, without decoding the pixels.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), but for what is only seen when the pixels are decoded.
+    pub fn open_size(image: &Image, limits: &Limits) -> Result<Size> {
+        match (file(image, limits)?, image) {
+            (None, Image::Rgb { width, height, .. }) => Ok(Size::new(*width, *height)),
+            (bytes, _) => Picture::size_of(&bytes.unwrap_or_default(), limits),
+        }
+    }
+
     /// The format of an image file, by its first bytes.
     ///
     /// # Errors
@@ -122,5 +147,25 @@ impl Picture {
     /// Red, green and blue of each pixel, from left to right and then down.
     pub fn rgb(&self) -> &[u8] {
         &self.pixels
+    }
+}
+
+/// The bytes of the file of `image`.
+fn file<'i>(image: &'i Image, limits: &Limits) -> Result<Option<Cow<'i, [u8]>>> {
+    image.file_bytes(limits.bytes as u64).map_err(|error| match error {
+        FileError::Io { source, .. } => Error::File { reason: source.to_string() },
+        FileError::Format { kind: FormatErrorKind::NotAFile, .. } => Error::File { reason: "it is no regular file".into() },
+        FileError::Format { kind: FormatErrorKind::TooMany { found, limit, .. }, .. } => {
+            Error::Limit { what: "length of the file in bytes", found, limit }
+        }
+        error => Error::File { reason: error.to_string() },
+    })
+}
+
+/// The pixels themselves.
+impl From<Picture> for Image {
+    fn from(picture: Picture) -> Image {
+        let Size { width, height } = picture.size;
+        Image::Rgb { width, height, pixels: picture.pixels.into() }
     }
 }

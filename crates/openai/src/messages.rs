@@ -2,8 +2,10 @@
 
 use super::fields::Place;
 use crate::error::RequestError;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use model_factory::Message;
-use model_factory::chat::media;
+use model_factory::chat::{data_url, media};
 use serde_json::{Map, Value};
 
 /// Fields that a template may read.
@@ -20,6 +22,7 @@ const NOTHING: [&str; 4] = ["refusal", "audio", "function_call", "images"];
 /// Fields of a call, of its function, and of a part of a content.
 const OF_CALL: [&str; 6] = ["id", "type", "index", "function", "cache_control", "provider_specific_fields"];
 const OF_FUNCTION: [&str; 3] = ["name", "arguments", "parsed_arguments"];
+const OF_IMAGE: [&str; 3] = ["type", "image_url", "cache_control"];
 const OF_TEXT: [&str; 4] = ["type", "text", "cache_control", "annotations"];
 
 impl Place {
@@ -49,10 +52,7 @@ pub(super) fn message(index: usize, value: Value) -> Result<Message, RequestErro
     let content = at.within(".content");
     match given.remove("content") {
         Some(Value::String(text)) => message.content = Some(text),
-        Some(Value::Array(parts)) => match text(&content, &parts)? {
-            Some(text) => message.content = Some(text),
-            None => message = message.field("content", parts),
-        },
+        Some(Value::Array(parts)) => message = with_parts(&content, message, parts)?,
         Some(_) => return Err(content.wrong("expected a text or a list of parts")),
         // A turn that calls tools or thinks may have no content, and an answer may be empty.
         None if message.role == "assistant" => {}
@@ -83,20 +83,44 @@ pub(super) fn message(index: usize, value: Value) -> Result<Message, RequestErro
     Ok(message)
 }
 
-/// The text of a content's parts; `None` if one is an image, sound or the like, which is refused when the prompt is made.
-fn text(at: &Place, parts: &[Value]) -> Result<Option<String>, RequestError> {
-    if parts.iter().any(|part| media(part).is_some()) {
-        return Ok(None);
+/// `message` with the parts of its content: only texts become one text, and images are those of data URLs. Other kinds are refused
+/// when the prompt is made.
+fn with_parts(at: &Place, mut message: Message, parts: Vec<Value>) -> Result<Message, RequestError> {
+    let (kind, mut texts) = (|part: &Value| part.get("type").and_then(Value::as_str).map(str::to_owned), String::new());
+    let plain = parts.iter().all(|part| media(part).is_none());
+    if !plain && !parts.iter().all(|part| matches!(kind(part).as_deref(), None | Some("text" | "image_url"))) {
+        return Ok(message.field("content", parts));
     }
-    let mut text = String::new();
     for (index, part) in parts.iter().enumerate() {
         let at = at.within(format_args!("[{index}]"));
-        let part = part.as_object().ok_or_else(|| at.wrong("expected an object"))?;
+        let object = part.as_object().ok_or_else(|| at.wrong("expected an object"))?;
+        if kind(part).as_deref() == Some("image_url") {
+            message = message.image(image(&at, object)?);
+            continue;
+        }
         at.within(".type").ensure(part.get("type").is_none_or(|kind| kind == "text"), "expected text")?;
-        at.known(part, &OF_TEXT)?;
-        text.push_str(at.text(part, "text")?);
+        at.known(object, &OF_TEXT)?;
+        let text = at.text(object, "text")?;
+        if plain { texts.push_str(text) } else { message = message.text(text) }
     }
-    Ok(Some(text))
+    message.content = plain.then_some(texts);
+    Ok(message)
+}
+
+/// The bytes of an image in a data URL. Nothing is fetched, and no file is read.
+fn image(at: &Place, part: &Map<String, Value>) -> Result<Vec<u8>, RequestError> {
+    at.known(part, &OF_IMAGE)?;
+    let at = at.within(".image_url");
+    let url = match part.get("image_url") {
+        Some(Value::String(url)) => url,
+        Some(Value::Object(object)) => {
+            at.known(object, &["url", "detail"])?;
+            at.text(object, "url")?
+        }
+        _ => return Err(at.wrong("expected an object with a url")),
+    };
+    let data = data_url(url).ok_or_else(|| at.wrong("expected a data URL in base64: images are not fetched"))?;
+    BASE64_STANDARD.decode(data).map_err(|error| at.wrong(format_args!("it is no base64: {error}")))
 }
 
 /// Makes a call's arguments an object, if possible, and removes fields that no template reads.

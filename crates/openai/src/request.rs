@@ -155,6 +155,11 @@ impl CompletionRequest {
         })
     }
 
+    /// Whether there are images in it, which [`generations`](Self::generations) computes before it returns.
+    pub fn has_images(&self) -> bool {
+        self.input.prompts().iter().any(Prompt::has_images)
+    }
+
     /// The number of all answers: [`n`](Self::n) to each prompt.
     pub fn answers(&self) -> usize {
         self.input.prompts().len().saturating_mul(self.n)
@@ -166,7 +171,8 @@ impl CompletionRequest {
     /// # Errors
     /// The errors of [`Model::generations`] about its prompt.
     pub fn tokenize(&mut self, model: &Model) -> model_factory::Result<()> {
-        if matches!(self.input, CompletionInput::Ids(_)) {
+        // Images are computed with their generations.
+        if matches!(self.input, CompletionInput::Ids(_)) || self.has_images() {
             return Ok(());
         }
         let options = self.options.template_options();

@@ -14,7 +14,7 @@ pub use kv::{
     KvDtype, KvSize, STATE_CHUNK, StateSize, UnknownKvDtype, kv_bytes, kv_bytes_per_token, kv_bytes_read, state_bytes,
     windowed_layers,
 };
-pub use vision::vision_bytes;
+pub use vision::{KEPT_IMAGES, vision_bytes};
 
 use crate::spec::{ImageRows, ModelSpec};
 use crate::tokenizer::TokenizerKind;

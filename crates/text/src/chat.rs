@@ -30,7 +30,7 @@ use values::invalid;
 
 pub use crate::error::ChatError;
 #[doc(hidden)]
-pub use message::media;
+pub use message::{data_url, media};
 pub use message::{ChatOptions, Message};
 pub use time::LocalTime;
 
@@ -77,6 +77,36 @@ impl RenderedChat {
     /// among them, whatever the template makes of it; neither are numbers, keys, dates, and the punctuation of JSON.
     pub fn template_spans(&self) -> &[Range<usize>] {
         &self.template_spans
+    }
+
+    /// With what stands for each image: each `mark` that the template wrote becomes one of `images`, in order, as text of the
+    /// template. Marks that are spelled in messages stay text, as all special tokens there.
+    ///
+    /// # Errors
+    /// `ImageMarks` unless there are as many marks as images.
+    pub fn with_images(&self, mark: &str, images: &[String]) -> Result<RenderedChat> {
+        let mut marks = Vec::new();
+        for span in &self.template_spans {
+            marks.extend(self.text[span.clone()].match_indices(mark).map(|(at, _)| span.start + at));
+        }
+        if marks.len() != images.len() {
+            let (mark, found, images) = (mark.to_owned(), marks.len(), images.len());
+            return Err(ChatError::ImageMarks { mark, found, images }.into());
+        }
+        let (mut text, mut copied) = (String::with_capacity(self.text.len()), 0);
+        for (at, image) in marks.iter().zip(images) {
+            text.push_str(&self.text[copied..*at]);
+            text.push_str(image);
+            copied = at + mark.len();
+        }
+        text.push_str(&self.text[copied..]);
+        // What lies before a place has grown by the images before it.
+        let moved = |place: usize| {
+            let before = marks.partition_point(|at| *at < place);
+            place + images[..before].iter().map(String::len).sum::<usize>() - before * mark.len()
+        };
+        let template_spans = self.template_spans.iter().map(|span| moved(span.start)..moved(span.end)).collect();
+        Ok(RenderedChat { text, template_spans })
     }
 
     /// The ids of the text, with BOS in front once if `tokenizer` adds it. Special tokens, and added ones with a symbol

@@ -128,12 +128,18 @@ pub enum ChatError {
     /// The chat template refuses these messages, with a message of its own (exit code 2).
     #[error("the model's chat template refuses the messages: {}", escaped(.message))]
     Refused { message: String },
-    /// A message, by its number from 1, has an image, sound or the like; models are run only for text (exit code 2).
+    /// A message, by its number from 1, has a part that is neither a text nor an image with its bytes (exit code 2).
     #[error(
-        "message {message} of the chat has a part of type {kind}, expected text only: models that see or hear are run for \
-         their text; leave the part out, or say in words what it shows"
+        "message {message} of the chat has a part of type {kind}, expected texts, and images by their bytes (`Message::image`, in \
+         JSON base64 or a data URL); leave the part out, or say in words what it shows"
     )]
     NotText { message: usize, kind: &'static str },
+    /// The chat template does not write as many marks as the messages have images (exit code 2).
+    #[error(
+        "the chat template wrote {mark} {found} times for {images} images; take a template that writes it once for each, or leave \
+         the images out"
+    )]
+    ImageMarks { mark: String, found: usize, images: usize },
     /// The chat template does not end, or writes too much (exit code 10).
     #[error(
         "{}: the chat template takes more than {limit} {what}; give the model a text to continue",

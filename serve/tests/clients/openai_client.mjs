@@ -1,9 +1,10 @@
-// The `openai` package as a client: node openai_client.mjs CHAT_URL EMBED_URL KEY. Ends with an error where one answer is wrong.
+// The `openai` package as a client: node openai_client.mjs CHAT_URL EMBED_URL KEY SEE_URL PICTURE. Ends with an error where one answer is wrong.
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import OpenAI from "openai";
 
-const [chatUrl, embedUrl, apiKey] = process.argv.slice(2);
+const [chatUrl, embedUrl, apiKey, seeUrl, picture] = process.argv.slice(2);
 const client = new OpenAI({ baseURL: `${chatUrl}/v1`, apiKey, maxRetries: 0 });
 const ask = { model: "demo", messages: [{ role: "user", content: "Once upon a time" }], max_tokens: 12 };
 const create = (more) => client.chat.completions.create({ ...ask, ...more });
@@ -75,6 +76,15 @@ const tests = {
     const asNumbers = await embeddings.create({ ...asked, encoding_format: "float" });
     const rounded = (answer) => answer.data.map((one) => Array.from(Float32Array.from(one.embedding)));
     assert.deepEqual(rounded(asBytes), rounded(asNumbers));
+  },
+
+  async images() {
+    const { chat } = new OpenAI({ baseURL: `${seeUrl}/v1`, apiKey, maxRetries: 0 });
+    const look = (url) => chat.completions.create({ model: "bf16", max_tokens: 4, messages: [{ role: "user", content: [
+      { type: "image_url", image_url: { url, detail: "auto" } }, { type: "text", text: "What is this?" }] }] });
+    const { usage } = await look(`data:image/png;base64,${(await readFile(picture)).toString("base64")}`);
+    assert.deepEqual([usage.prompt_tokens, usage.completion_tokens], [37, 4]);
+    await refused(OpenAI.BadRequestError, "messages[0].content[0].image_url", look("https://localhost/cat.png"));
   },
 
   async errors() {

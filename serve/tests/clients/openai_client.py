@@ -1,6 +1,8 @@
-"""The `openai` package as a client: python openai_client.py CHAT_URL EMBED_URL KEY. Ends with an error where one answer is wrong."""
+"""The `openai` package as a client: python openai_client.py CHAT_URL EMBED_URL KEY SEE_URL PICTURE. Ends with an error where one answer is wrong."""
 
+import base64
 import json
+import pathlib
 import sys
 import time
 import urllib.request
@@ -8,7 +10,7 @@ import urllib.request
 import openai
 from pydantic import BaseModel, Field
 
-chat_url, embed_url, key = sys.argv[1:]
+chat_url, embed_url, key, see_url, picture = sys.argv[1:]
 client = openai.OpenAI(base_url=f"{chat_url}/v1", api_key=key, max_retries=0)
 MESSAGES = [{"role": "user", "content": "Once upon a time"}]
 ASK = dict(model="demo", messages=MESSAGES, max_tokens=12)
@@ -103,6 +105,23 @@ def embeddings():
     assert len(embed(**dict(asked, dimensions=8)).data[1].embedding) == 8
 
 
+def images():
+    create = openai.OpenAI(base_url=f"{see_url}/v1", api_key="none", max_retries=0).chat.completions.create
+    url = "data:image/png;base64," + base64.b64encode(pathlib.Path(picture).read_bytes()).decode()
+
+    def ask(*parts, **more):
+        content = [{"type": "image_url", "image_url": {"url": part}} if ":" in part else {"type": "text", "text": part} for part in parts]
+        return create(**dict(dict(model="bf16", messages=[{"role": "user", "content": content}], max_tokens=4, temperature=0), **more))
+
+    answer = ask(url, "What is this?")
+    assert answer.usage.prompt_tokens == 37 and answer.usage.completion_tokens == 4, answer.usage
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in ask(url, "What is this?", stream=True) if chunk.choices)
+    assert text == answer.choices[0].message.content
+    assert ask("One ", url, " and two", url).usage.prompt_tokens > 37
+    for wrong in ("https://localhost/cat.png", "file:///etc/passwd", "data:image/png;base64,?", "data:image/png,x"):
+        refused(openai.BadRequestError, "messages[0].content[0].image_url", lambda wrong=wrong: ask(wrong))
+
+
 def errors():
     create = client.chat.completions.create
     for param, more in [
@@ -112,7 +131,7 @@ def errors():
         ("parallel_tool_calls", dict(parallel_tool_calls=False)),
         ("service_tier", dict(service_tier="flex")),
         ("response_format", dict(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"not": {}}}})),
-        ("messages", dict(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])),
+        ("messages[0].content[0].image_url", dict(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])),
     ]:
         refused(openai.BadRequestError, param, create, **dict(ASK, **more))
     refused(openai.NotFoundError, "model", create, **dict(ASK, model="gpt-4o"))
@@ -134,6 +153,6 @@ def disconnects():
         time.sleep(0.05)
 
 
-for test in (models, whole_and_streamed, helper_streams, texts, schemas, tools, embeddings, errors, disconnects):
+for test in (models, whole_and_streamed, helper_streams, texts, schemas, tools, embeddings, images, errors, disconnects):
     test()
     print(f"python, openai {openai.__version__}: {test.__name__} ok")

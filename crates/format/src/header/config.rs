@@ -23,6 +23,12 @@ pub const QUANTIZATION_FILES: &[(&str, Option<&str>, &str)] = &[
     ("quanto_qmap.json", None, "quanto"),
 ];
 
+/// The file in which transformers 5 nests the image processor.
+pub const PROCESSOR_FILE: &str = "processor_config.json";
+
+/// The file that holds the image processor by itself, where the other does not nest one.
+pub const PREPROCESSOR_FILE: &str = "preprocessor_config.json";
+
 /// The JSON files that describe a safetensors model.
 #[derive(Debug, Default)]
 pub struct ConfigFiles {
@@ -46,6 +52,8 @@ pub struct ConfigFiles {
     pub additional_chat_templates: BTreeMap<String, PathBuf>,
     /// The path of `chat_template.json`.
     pub chat_template_json: Option<PathBuf>,
+    /// The paths of `processor_config.json` and `preprocessor_config.json`, which say how images are prepared; read on demand.
+    pub processors: [Option<PathBuf>; 2],
     /// The first file next to `config.json` that says how the weights are quantized.
     pub quantization: Option<JsonFile>,
     /// The files of sentence-transformers.
@@ -106,7 +114,8 @@ impl ConfigFiles {
         let templates = [&mut self.chat_template, &mut self.chat_template_json].into_iter().flatten();
         let templates = templates.chain(self.additional_chat_templates.values_mut());
         let sentences = self.sentence_transformers.iter_mut().flat_map(SentenceFiles::paths);
-        json.chain(vocabulary.flatten()).chain(templates).chain(&mut self.tokenizer).chain(sentences)
+        let processors = self.processors.iter_mut().flatten();
+        json.chain(vocabulary.flatten()).chain(templates).chain(&mut self.tokenizer).chain(sentences).chain(processors)
     }
 
     /// Reads `config.json` and its companions in `folder`.
@@ -134,6 +143,7 @@ impl ConfigFiles {
             additional_chat_templates: additional_chat_templates(&folder.join("additional_chat_templates"))?,
             chat_template_json: present(folder, "chat_template.json")?,
             sentence_transformers: SentenceFiles::read(folder)?,
+            processors: [present(folder, PROCESSOR_FILE)?, present(folder, PREPROCESSOR_FILE)?],
             quantization: QUANTIZATION_FILES
                 .iter()
                 .find_map(|(name, ..)| JsonFile::optional(folder, name).transpose())

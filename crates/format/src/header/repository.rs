@@ -1,6 +1,6 @@
 //! The file names in a model repository -> the role of each file, before any of them is read.
 
-use super::config::QUANTIZATION_FILES;
+use super::config::{PREPROCESSOR_FILE, PROCESSOR_FILE, QUANTIZATION_FILES};
 pub use super::config::sentence_transformers::is_dense_weights;
 use super::config::sentence_transformers::{CONFIG, MODULES, TRANSFORMER, is_module_config};
 use crate::error::Result;
@@ -31,6 +31,8 @@ pub fn companion(name: &str) -> Option<u64> {
         | "added_tokens.json"
         | "chat_template.json"
         | "adapter_config.json"
+        | PROCESSOR_FILE
+        | PREPROCESSOR_FILE
         | MODULES
         | CONFIG
         | TRANSFORMER => Some(limits::JSON_BYTES),

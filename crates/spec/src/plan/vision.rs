@@ -23,13 +23,18 @@ impl CpuBuffers {
     }
 }
 
-/// Bytes that the tower `spec` takes while `threads` compute its largest image: the buffers of its blocks, what each thread takes for
-/// itself, and the rows of its projector.
+/// How many images of the largest size are kept after they were computed, for prompts that have them again; of smaller ones more.
+pub const KEPT_IMAGES: usize = 4;
+
+/// Bytes that the tower `spec` takes while `threads` compute its largest image: its values, the buffers of the blocks, what each
+/// thread takes for itself, and the rows of the projector; and the rows of images that are kept.
 pub fn vision_bytes(spec: &VisionSpec, threads: usize) -> u64 {
     let (buffers, patches) = (CpuBuffers::of_tower(spec), spec.largest.patches());
     // The projector's products are over fewer rows, of which none is wider than both.
     let of_threads = CpuBuffers { operand: buffers.operand.max(spec.output), ..buffers }.of_threads(threads, patches);
-    sum(&[buffers.bytes(patches), of_threads, projector_bytes(spec)])
+    let values = product(&[patches, spec.patch_elements(), size_of::<f32>()]);
+    let kept = product(&[KEPT_IMAGES, spec.tokens(spec.largest), spec.output, size_of::<f32>()]);
+    sum(&[values, buffers.bytes(patches), of_threads, projector_bytes(spec), kept])
 }
 
 /// Bytes of the rows of a projector: of a step its input, that as a product reads it, and its output.

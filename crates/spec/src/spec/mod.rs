@@ -36,6 +36,7 @@ mod states;
 mod tensors;
 mod unsupported;
 mod unused;
+mod images;
 mod vision;
 mod weights;
 mod words;
@@ -63,6 +64,7 @@ pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Norm
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
+pub use images::ImagePrompt;
 pub use vision::{Grid, ProjectorStep, VisionSpec, VisionWeights};
 pub use weights::{MapWeights, Stored, Weight, WeightTypes};
 

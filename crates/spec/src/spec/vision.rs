@@ -1,5 +1,6 @@
 //! Header -> VisionSpec: the tower of a model that also sees, its sizes and its tensors by role.
 
+use super::images::{self, ImagePrompt};
 use super::reader::Reader;
 use super::tensors::{Options, Tensors};
 use super::weights::{mapped, weights};
@@ -7,9 +8,10 @@ use super::{LayerWeights, LinearWeights, MapWeights, Norm, NormWeights, Sizes, S
 use crate::block::DenseActivation;
 use crate::error::{ArchitectureErrorKind, Error, Result};
 use crate::family::{NormKind, Role};
-use crate::header::config::Section;
+use crate::header::config::{ConfigFiles, Section};
 use crate::header::{Fields, Metadata, TensorInfo, TensorTable};
 use crate::quantization::Recognised;
+use crate::vision::processor::ImageProcessor;
 use crate::vision::{Names, Step, TOWERS, Tower};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -42,6 +44,10 @@ pub struct VisionSpec {
     pub head_dim: usize,
     /// Elements of a row of the language model.
     pub output: usize,
+    /// How images are prepared.
+    pub processor: ImageProcessor,
+    /// What stands for an image in a prompt.
+    pub prompt: ImagePrompt,
     /// The weights by role.
     pub weights: VisionWeights,
 }
@@ -134,7 +140,7 @@ impl VisionSpec {
 }
 
 /// The table of the tower that a model of this class and with this `vision_config` has, and that section.
-fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, Section<'a>), String>> {
+fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, Section<'a>, &'a ConfigFiles), String>> {
     let Metadata::Config(files) = &text.header.metadata else {
         return Ok(Err("GGUF has it in a file of its own".into()));
     };
@@ -145,7 +151,7 @@ fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, Section<'a>), 
     let of_kind = |tower: &&&Tower| kind.is_none_or(|kind| tower.model_types.contains(&kind));
     let of_class = TOWERS.iter().filter(|tower| tower.classes.contains(&text.architecture.as_str()));
     Ok(match of_class.clone().find(of_kind) {
-        Some(tower) => Ok((*tower, section)),
+        Some(tower) => Ok((*tower, section, files)),
         None => Err(match (kind, of_class.count()) {
             (Some(kind), 1..) => format!("{VISION_CONFIG}.model_type {kind} of {} is not known", text.architecture),
             _ => format!("the tower of {} is not known", text.architecture),
@@ -153,15 +159,17 @@ fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, Section<'a>), 
     })
 }
 
-/// The tower of the model whose text `text` reads, with a language model of rows of `output` elements; and the tensors that it uses.
+/// The tower of the model whose text `text` reads, with a language model of `sizes`; and the tensors that it uses.
 ///
 /// # Errors
 /// `Architecture` where it has none, or one that is not known; those of [`inspect`](super::inspect) for its keys and tensors.
-pub(super) fn resolve(text: &Reader<'_>, files: Files<'_>, output: usize) -> Result<(VisionSpec, BTreeSet<String>)> {
-    let (tower, section) = known(text)?.map_err(|missing| {
+pub(super) fn resolve(text: &Reader<'_>, files: Files<'_>, sizes: &Sizes) -> Result<(VisionSpec, BTreeSet<String>)> {
+    let (tower, section, config) = known(text)?.map_err(|missing| {
         let kind = ArchitectureErrorKind::NoTower { missing };
         Error::Architecture { file: text.fields().file().into(), kind }
     })?;
+    let processor = images::processor(config, tower)?;
+    let prompt = ImagePrompt::read(text, config, tower, sizes.vocab)?;
     let reader = Reader {
         header: text.header,
         family: tower.encoder,
@@ -170,16 +178,20 @@ pub(super) fn resolve(text: &Reader<'_>, files: Files<'_>, output: usize) -> Res
         config: Some(section),
         assumptions: RefCell::default(),
     };
-    let spec = spec(&reader, tower, files, output)?;
+    let (spec, used) = spec(&reader, tower, files, sizes.hidden, (processor, prompt))?;
     for assumed in reader.assumptions.into_inner() {
         text.assume(format!("{VISION_CONFIG}: {assumed}"));
     }
-    Ok(spec)
+    for assumed in &spec.processor.assumptions {
+        text.assume(format!("images: {assumed}"));
+    }
+    spec.check_processor()?;
+    Ok((spec, used))
 }
 
 /// Notes a tower that is known and stored, and was not requested.
 pub(super) fn note_unused(text: &Reader<'_>) -> Result<()> {
-    let Ok((tower, _)) = known(text)? else { return Ok(()) };
+    let Ok((tower, ..)) = known(text)? else { return Ok(()) };
     let name = tower.patches.embedding.config;
     let stores = |front: &&str| text.header.tensors.contains_key(&format!("{front}{name}.weight"));
     if tower.fronts.iter().any(stores) {
@@ -188,7 +200,13 @@ pub(super) fn note_unused(text: &Reader<'_>) -> Result<()> {
     Ok(())
 }
 
-fn spec(reader: &Reader<'_>, tower: &Tower, files: Files<'_>, output: usize) -> Result<(VisionSpec, BTreeSet<String>)> {
+fn spec(
+    reader: &Reader<'_>,
+    tower: &Tower,
+    files: Files<'_>,
+    output: usize,
+    (processor, prompt): (ImageProcessor, ImagePrompt),
+) -> Result<(VisionSpec, BTreeSet<String>)> {
     let sizes = reader.sizes()?;
     reader.refuse_flags()?;
     let (activation, layers) = (reader.activation()?, reader.layers(&sizes)?);
@@ -229,6 +247,8 @@ fn spec(reader: &Reader<'_>, tower: &Tower, files: Files<'_>, output: usize) -> 
         heads,
         head_dim,
         output,
+        processor,
+        prompt,
         weights,
     };
     Ok((spec, used))

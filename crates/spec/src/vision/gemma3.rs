@@ -1,7 +1,10 @@
 //! Gemma 3: SigLIP, of whose patches each square becomes a row by its mean, a norm and a product.
 
-use super::{Names, PatchTable, Step, Tower, siglip};
+use super::{IdKey, Names, PatchTable, PromptPiece, PromptTable, Step, Tower, siglip};
 use crate::family::{Key, NormKind};
+
+const BEGIN: IdKey = ("boi_token_index", 255_999, CONFIG);
+const CONFIG: &str = "the default of transformers' Gemma3Config";
 
 pub(super) const TOWER: Tower = Tower {
     name: "SigLIP of Gemma 3",
@@ -11,6 +14,19 @@ pub(super) const TOWER: Tower = Tower {
     encoder: &siglip::ENCODER,
     // As published, as transformers 5 writes it, and either where the whole is a model within another.
     fronts: &["vision_tower.vision_model.", "vision_tower.", "model.vision_tower.vision_model.", "model.vision_tower."],
+    processors: &["Gemma3ImageProcessor"],
+    // `full_image_sequence` of transformers' Gemma3Processor.
+    prompt: PromptTable {
+        mark: BEGIN,
+        placeholder: ("image_token_index", 262_144, CONFIG),
+        pieces: &[
+            PromptPiece::Text("\n\n"),
+            PromptPiece::Token(BEGIN),
+            PromptPiece::Rows,
+            PromptPiece::Token(("eoi_token_index", 256_000, CONFIG)),
+            PromptPiece::Text("\n\n"),
+        ],
+    },
     patches: PatchTable {
         image_size: Key { gguf: ".vision.image_size", config: "image_size" },
         patch_size: Key { gguf: ".vision.patch_size", config: "patch_size" },

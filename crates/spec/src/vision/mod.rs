@@ -26,6 +26,10 @@ pub struct Tower {
     pub encoder: &'static Family,
     /// What the names of the encoder's tensors begin with in safetensors, as writers differ.
     pub fronts: &'static [&'static str],
+    /// transformers' classes of image processors that prepare its pixels.
+    pub processors: &'static [&'static str],
+    /// What stands for an image in a prompt.
+    pub prompt: PromptTable,
     /// The input.
     pub patches: PatchTable,
     /// The steps from the blocks' output to rows of the language model.
@@ -39,6 +43,31 @@ pub struct Names {
     pub gguf: &'static str,
     /// In safetensors; `model.` may come before it, or one of the tower's fronts where it is a part of the encoder.
     pub config: &'static str,
+}
+
+/// What stands for an image in a prompt, as the family's processor of transformers writes it.
+#[derive(Clone, Copy, Debug)]
+pub struct PromptTable {
+    /// The token that chat templates write for an image.
+    pub mark: IdKey,
+    /// The token that holds the place of each row of an image.
+    pub placeholder: IdKey,
+    /// What becomes of the mark.
+    pub pieces: &'static [PromptPiece<IdKey>],
+}
+
+/// A key of `config.json` for the id of a token, with its default and the default's source.
+pub type IdKey = (&'static str, u32, &'static str);
+
+/// A part of what stands for an image in a prompt. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromptPiece<I> {
+    /// A text.
+    Text(&'static str),
+    /// A token.
+    Token(I),
+    /// The placeholder, once for each row.
+    Rows,
 }
 
 /// How the pixels of an image become rows of the first block.

@@ -2,15 +2,26 @@
 
 use super::time::LocalTime;
 use crate::tools::ToolCall;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use model_factory_format::Image;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// One turn of a conversation. In JSON it has the form of transformers and the OpenAI API:
 /// `{"role": "user", "content": "Hi"}`, with [`fields`](Self::fields) next to these two. A content that is a list of parts,
-/// `[{"type": "text", "text": "Hi"}]`, is the field `content`, and the template decides how to read it. Parts that are
-/// no text, such as images, are an error when the prompt is made.
+/// `[{"type": "text", "text": "Hi"}]`, is the field `content`, and the template decides how to read it. In JSON an image is
+/// `{"type": "image", "base64": ..}` or `{"type": "image_url", "image_url": {"url": "data:image/png;base64,.."}}`; other parts that
+/// are no text, also paths and addresses of images, are an error when the prompt is made.
+///
+/// ```
+/// use model_factory_text::chat::Message;
+///
+/// let message = Message::user("What is in this picture?").image("cat.png");
+/// assert_eq!(message.images.len(), 1);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 #[must_use]
@@ -24,6 +35,8 @@ pub struct Message {
     /// Other fields that the template reads, such as `tool_calls` or `reasoning_content`. A `null` is the same as a
     /// missing field, as in transformers.
     pub fields: Map<String, Value>,
+    /// The images, one for each part `{"type": "image"}` of the field `content`, in this order.
+    pub images: Vec<Image>,
 }
 
 /// A [`Message`] as JSON.
@@ -45,22 +58,29 @@ enum Content {
 
 impl From<Stored> for Message {
     fn from(Stored { role, content, mut fields }: Stored) -> Message {
+        let mut images = Vec::new();
         let content = match content {
             Some(Content::Text(text)) => Some(text),
-            Some(Content::Parts(parts)) => {
+            Some(Content::Parts(mut parts)) => {
+                images.extend(parts.iter_mut().filter_map(taken));
                 fields.insert(CONTENT.into(), Value::Array(parts));
                 None
             }
             None => None,
         };
-        Message { role, content, fields }
+        Message { role, content, fields, images }
     }
 }
 
 impl From<Message> for Stored {
-    fn from(Message { role, content, mut fields }: Message) -> Stored {
+    fn from(Message { role, content, mut fields, images }: Message) -> Stored {
         let content = match (fields.remove(CONTENT), content) {
-            (Some(Value::Array(parts)), _) => Some(Content::Parts(parts)),
+            (Some(Value::Array(mut parts)), _) => {
+                for (part, image) in parts.iter_mut().filter(|part| is_image(part)).zip(images) {
+                    *part = stored(&image);
+                }
+                Some(Content::Parts(parts))
+            }
             (_, text) => text.map(Content::Text),
         };
         Stored { role, content, fields }
@@ -68,6 +88,50 @@ impl From<Message> for Stored {
 }
 
 const CONTENT: &str = "content";
+
+/// A part that stands for an image: nothing of the image itself, which templates need not see.
+fn image_part() -> Value {
+    json!({ "type": "image" })
+}
+
+fn text_part(text: String) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
+fn is_image(part: &Value) -> bool {
+    *part == image_part()
+}
+
+/// Takes the image out of a part that has its bytes; other parts stay as they are.
+fn taken(part: &mut Value) -> Option<Image> {
+    let kind = part.get("type")?.as_str()?;
+    let text = match kind {
+        "image" => part.get("base64")?.as_str()?,
+        "image_url" => data_url(part.get("image_url")?.get("url")?.as_str()?)?,
+        _ => return None,
+    };
+    let bytes = BASE64_STANDARD.decode(text).ok()?;
+    *part = image_part();
+    Some(bytes.into())
+}
+
+/// The base64 of a data URL.
+pub fn data_url(url: &str) -> Option<&str> {
+    let (kind, data) = url.strip_prefix("data:")?.split_once(',')?;
+    kind.ends_with(";base64").then_some(data)
+}
+
+/// The part of JSON that has `image`.
+fn stored(image: &Image) -> Value {
+    match image {
+        Image::Bytes(bytes) => json!({ "type": "image", "base64": BASE64_STANDARD.encode(bytes) }),
+        Image::Path(path) => json!({ "type": "image", "path": path }),
+        Image::Rgb { width, height, pixels } => {
+            json!({ "type": "image", "width": width, "height": height, "rgb": BASE64_STANDARD.encode(pixels) })
+        }
+        _ => image_part(),
+    }
+}
 
 /// Kinds of parts that are no text, by the `type` that transformers and the OpenAI API give them, or by a key of that name.
 const MEDIA: &[&str] = &[
@@ -94,7 +158,7 @@ pub fn media(part: &Value) -> Option<&'static str> {
 impl Message {
     /// A message of `role`.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
-        Message { role: role.into(), content: Some(content.into()), fields: Map::new() }
+        Message { role: role.into(), content: Some(content.into()), fields: Map::new(), images: Vec::new() }
     }
 
     /// A system message.
@@ -114,8 +178,7 @@ impl Message {
 
     /// A turn in which the model calls tools: a list of `{"type": "function", "function": {"name": .., "arguments": ..}}`.
     pub fn tool_calls(calls: impl Into<Value>) -> Message {
-        let message = Message { role: "assistant".into(), content: None, fields: Map::new() };
-        message.field("tool_calls", calls)
+        Message { content: None, ..Message::assistant("") }.field("tool_calls", calls)
     }
 
     /// A turn with tool calls of a model, and no content.
@@ -134,15 +197,39 @@ impl Message {
         Message::new("tool", content)
     }
 
+    /// Adds an image after the content so far: a path, the bytes of a file, or pixels. The model must have been loaded with its
+    /// vision tower.
+    pub fn image(mut self, image: impl Into<Image>) -> Message {
+        self.images.push(image.into());
+        self.part(image_part())
+    }
+
+    /// Adds a text after the content so far.
+    pub fn text(self, text: impl Into<String>) -> Message {
+        self.part(text_part(text.into()))
+    }
+
+    /// With `part` after the content, which becomes a list of parts.
+    fn part(mut self, part: Value) -> Message {
+        let text = self.content.take().filter(|text| !text.is_empty()).map(text_part);
+        let mut parts: Vec<Value> = text.into_iter().collect();
+        if let Some(Value::Array(others)) = self.fields.remove(CONTENT) {
+            parts.extend(others);
+        }
+        parts.push(part);
+        self.field(CONTENT, parts)
+    }
+
     /// Adds the field `name`.
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Message {
         self.fields.insert(name.into(), value.into());
         self
     }
 
-    /// The kind of the first part of the content that is not only text.
+    /// The kind of the first part of the content that is neither a text nor one of [`images`](Self::images).
     pub(super) fn media(&self) -> Option<&'static str> {
-        self.fields.get(CONTENT)?.as_array()?.iter().find_map(media)
+        let (parts, mut images) = (self.fields.get(CONTENT)?.as_array()?, self.images.iter());
+        parts.iter().filter(|part| !(is_image(part) && images.next().is_some())).find_map(media)
     }
 
     /// Whether it is a turn of the model without content, like those that only call tools.

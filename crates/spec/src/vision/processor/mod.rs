@@ -13,13 +13,8 @@ pub use geometry::{Geometry, Part, Place, Rect, Size, SizeError};
 
 use crate::error::Result;
 use crate::header::config::JsonFile;
+pub use crate::header::config::{PREPROCESSOR_FILE, PROCESSOR_FILE};
 use std::path::{Path, PathBuf};
-
-/// The file in which transformers 5 nests the image processor.
-pub const PROCESSOR_FILE: &str = "processor_config.json";
-
-/// The file that holds the image processor by itself, where the other does not nest one.
-pub const PREPROCESSOR_FILE: &str = "preprocessor_config.json";
 
 /// How a model's images are prepared.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,0 +1,175 @@
+//! Images of messages -> rows of the language model.
+
+use crate::cancel::CancellationToken;
+use crate::chat::{Message, RenderedChat};
+use crate::error::{Error, ImageError, Result};
+use crate::input::{Input, SoftTokens, Span};
+use crate::model::Model;
+use model_factory_diagnostics::plan::KEPT_IMAGES;
+use model_factory_diagnostics::spec::VisionSpec;
+use model_factory_diagnostics::vision::PromptPiece;
+use model_factory_images::{Image, Limits, Picture, Values};
+use sha2::{Digest, Sha256};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The rows of images that were seen last.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// The last one first.
+    kept: Mutex<VecDeque<Arc<SoftTokens>>>,
+    /// The plan counts the memory of one image that is computed.
+    turn: Mutex<()>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Seen {
+    fn find(&self, digest: &[u8; 32]) -> Option<Arc<SoftTokens>> {
+        let mut kept = lock(&self.kept);
+        let found = kept.iter().position(|rows| rows.digest() == digest)?;
+        let rows = kept.remove(found)?;
+        kept.push_front(Arc::clone(&rows));
+        Some(rows)
+    }
+
+    /// Keeps `rows`, and of those before only as many as `most` values hold.
+    fn keep(&self, rows: &Arc<SoftTokens>, most: usize) {
+        let mut kept = lock(&self.kept);
+        kept.push_front(Arc::clone(rows));
+        let mut values = 0;
+        kept.retain(|rows| {
+            values += rows.values().len() * (1 + rows.deepstack().len());
+            values <= most
+        });
+    }
+}
+
+/// The images of `messages`, in order.
+pub(crate) fn of(messages: &[Message]) -> impl Iterator<Item = &Image> {
+    messages.iter().flat_map(|message| &message.images)
+}
+
+impl Model {
+    fn vision(&self, images: usize) -> Result<&VisionSpec> {
+        self.spec().vision.as_deref().ok_or_else(|| ImageError::NoTower { images }.into())
+    }
+
+    /// `rendered` with the tokens that stand for the images of `messages`, of which only the sizes are read.
+    ///
+    /// # Errors
+    /// `Image`; `Chat` where the template does not write a mark for each; `ContextOverflow` for more rows than `limit`.
+    pub(crate) fn with_images(&self, rendered: RenderedChat, messages: &[Message], limit: usize) -> Result<RenderedChat> {
+        let images: Vec<&Image> = of(messages).collect();
+        if images.is_empty() {
+            return Ok(rendered);
+        }
+        let (vision, mut texts, mut asked) = (self.vision(images.len())?, Vec::new(), 0_usize);
+        let token = |id: u32| self.tokenizer().token_text(id).ok_or(ImageError::NoToken { id });
+        for (number, image) in (1..).zip(images) {
+            let size = Picture::open_size(image, &Limits::default());
+            let grids = size.and_then(|size| Ok(vision.grids(size)?));
+            let grids = grids.map_err(|error| refused(number, image, error))?;
+            let rows: usize = grids.iter().map(|grid| vision.tokens(*grid)).sum();
+            asked = asked.saturating_add(rows);
+            if asked > limit {
+                return Err(Error::ContextOverflow { limit, asked });
+            }
+            let mut text = String::new();
+            for piece in &vision.prompt.pieces {
+                match piece {
+                    PromptPiece::Text(piece) => text.push_str(piece),
+                    PromptPiece::Token(id) => text.push_str(&token(*id)?),
+                    PromptPiece::Rows => text.push_str(&token(vision.prompt.placeholder)?.repeat(rows)),
+                }
+            }
+            texts.push(text);
+        }
+        Ok(rendered.with_images(&token(vision.prompt.mark)?, &texts)?)
+    }
+
+    /// The ids of a prompt that `messages` made, with the rows of their images, which are computed where they were not seen before.
+    ///
+    /// # Errors
+    /// `Image`, `Cancelled`, `OutOfMemory`.
+    pub(crate) fn with_rows(&self, ids: Vec<u32>, messages: &[Message], cancel: &CancellationToken) -> Result<Input> {
+        let (images, mut spans, mut at) = (of(messages).count(), Vec::new(), 0);
+        if images > 0 {
+            let placeholder = self.vision(images)?.prompt.placeholder;
+            let holds = |id: &&u32| **id == placeholder;
+            let places = |expected: usize| ImageError::Places { found: ids.iter().filter(holds).count(), expected };
+            let mut rows = 0;
+            for (number, image) in (1..).zip(of(messages)) {
+                let tokens = self.see(number, image, cancel)?;
+                let expected = tokens.rows();
+                rows += expected;
+                let start = ids[at..].iter().position(|id| *id == placeholder).ok_or_else(|| places(rows))?;
+                let start = at + start;
+                let found = ids[start..].iter().take(expected).take_while(holds).count();
+                if found < expected {
+                    return Err(ImageError::Changed { number, found: expected, expected: found }.into());
+                }
+                at = start + expected;
+                spans.push(Span { start, tokens });
+            }
+            if ids[at..].contains(&placeholder) {
+                return Err(places(rows).into());
+            }
+        }
+        Input::from_parts(ids, spans).ok_or_else(|| Error::Internal("images overlap".into()))
+    }
+
+    /// The rows of an image.
+    fn see(&self, number: usize, image: &Image, cancel: &CancellationToken) -> Result<Arc<SoftTokens>> {
+        let vision = self.vision(number)?;
+        let Some(tower) = self.tower() else { return Err(ImageError::NoTower { images: number }.into()) };
+        let prepared = || Values::new(&Picture::open(image, &Limits::default())?, &vision.processor);
+        let values = prepared().map_err(|error| refused(number, image, error))?;
+        let (digest, seen) = (digest(&values), &self.inner.seen);
+        if let Some(rows) = seen.find(&digest) {
+            return Ok(rows);
+        }
+        let _turn = lock(&seen.turn);
+        // Another request may have brought the same image meanwhile.
+        if let Some(rows) = seen.find(&digest) {
+            return Ok(rows);
+        }
+        let mut rows = Vec::new();
+        for (grid, pixels) in vision.grids_of(&values.geometry).into_iter().zip(&values.parts) {
+            cancel.check()?;
+            rows.extend(tower.forward(&pixels.values, grid, cancel)?);
+        }
+        let rows = Arc::new(SoftTokens::new(rows, vision.output, digest)?);
+        let largest = vision.tokens(vision.largest).saturating_mul(vision.output);
+        seen.keep(&rows, largest.saturating_mul(KEPT_IMAGES));
+        Ok(rows)
+    }
+}
+
+/// What stands for the image in shared prefixes and saved sessions: its values, as the processor made them.
+fn digest(values: &Values) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in &values.parts {
+        for extent in &part.shape {
+            hash.update((*extent as u64).to_le_bytes());
+        }
+        let mut bytes = [0; 4096];
+        for values in part.values.chunks(bytes.len() / size_of::<f32>()) {
+            let used = size_of_val(values);
+            for (to, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
+                *to = value.to_le_bytes();
+            }
+            hash.update(&bytes[..used]);
+        }
+    }
+    hash.finalize().into()
+}
+
+fn refused(number: usize, image: &Image, source: model_factory_images::Error) -> Error {
+    match source {
+        model_factory_images::Error::Memory(refused) => Error::OutOfMemory(refused),
+        source => ImageError::Picture { number, given: image.to_string(), source: Arc::new(source) }.into(),
+    }
+}
