@@ -29,7 +29,9 @@ pub fn vision_bytes(spec: &VisionSpec, threads: usize) -> u64 {
     let (buffers, patches) = (CpuBuffers::of_tower(spec), spec.largest.patches());
     // The projector's products are over fewer rows, of which none is wider than both.
     let of_threads = CpuBuffers { operand: buffers.operand.max(spec.output), ..buffers }.of_threads(threads, patches);
-    sum(&[buffers.bytes(patches), of_threads, projector_bytes(spec)])
+    // Cosines and sines of half of a head's elements each.
+    let angles = if spec.rope.is_some() { product(&[patches, spec.head_dim, size_of::<f32>()]) } else { 0 };
+    sum(&[buffers.bytes(patches), of_threads, angles, projector_bytes(spec)])
 }
 
 /// Bytes of the rows of a projector: of a step its input, that as a product reads it, and its output.
@@ -42,6 +44,10 @@ fn projector_bytes(spec: &VisionSpec) -> u64 {
             ProjectorStep::Linear(linear) => {
                 width = linear.outputs();
                 [rows(grid, columns), rows(grid, columns), rows(left, width)]
+            }
+            ProjectorStep::Merge { side, .. } => {
+                width = width.saturating_mul(side * side);
+                [rows(grid, columns), 0, rows(left, width)]
             }
             ProjectorStep::Mean { .. } => [rows(grid, columns), 0, rows(left, width)],
             ProjectorStep::Norm(_) | ProjectorStep::Activation(_) => [rows(grid, columns), 0, 0],

@@ -61,7 +61,7 @@ pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Norm
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
-pub use vision::{Grid, ProjectorStep, VisionSpec, VisionWeights};
+pub use vision::{AxialRope, Grid, ProjectorStep, VisionSpec, VisionWeights};
 pub use weights::{MapWeights, Stored, Weight, WeightTypes};
 
 use crate::header::TensorInfo;
