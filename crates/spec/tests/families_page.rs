@@ -220,7 +220,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
             StateMixer::Mamba(_) => "layers of Mamba",
             StateMixer::Mamba2 { .. } => "layers of Mamba-2",
             StateMixer::DeltaNet(_) => "layers of gated delta nets",
-            _ => "layers with a state",
+            other => panic!("{other:?} has no words here"),
         };
         match states.layers {
             StateLayers::Single { .. } => format!("layers of one sub-layer each; {kind}"),
@@ -242,7 +242,9 @@ fn factor(of: FactorOf) -> Option<&'static str> {
         FactorOf::QkvLimit => "a limit of queries, keys and values",
         FactorOf::Products(_) | FactorOf::StateInput(_) => "factors of products",
         FactorOf::LogitCap => "a cap on logits",
-        _ => return None,
+        // Said with the activation and the experts.
+        FactorOf::GateLimit | FactorOf::GateAlpha | FactorOf::Experts => return None,
+        _ => panic!("{of:?} has no words here"),
     })
 }
 

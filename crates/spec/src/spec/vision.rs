@@ -212,7 +212,7 @@ pub(super) fn note_unused(text: &Reader<'_>) -> Result<()> {
     let Ok((tower, _)) = known(text)? else { return Ok(()) };
     let name = tower.patches.embedding.config;
     let stores = |front: &&str| text.header.tensors.contains_key(&format!("{front}{name}.weight"));
-    if tower.fronts.iter().any(|front| stores(&front)) {
+    if tower.fronts.iter().any(stores) {
         text.assume(format!("images are not used: {} is loaded only where it is asked for", tower.name));
     }
     Ok(())
