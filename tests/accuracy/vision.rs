@@ -85,8 +85,7 @@ fn rows_of_images_are_as_near_to_the_truth_as_those_of_transformers() {
             // transformers rounds activations more often.
             let bound = if dtype == "F32" { 2.0 * transformers_error } else { transformers_error };
             let images = images(&folder);
-            let error =
-                images.iter().map(|image| distance(&rows(&model, image), &image.rows)).fold(0.0, f64::max);
+            let error = images.iter().map(|image| distance(&rows(&model, image), &image.rows)).fold(0.0, f64::max);
             println!("{name}/{file}: {error:.2e} of {bound:.2e}: {:.2}", error / bound);
             assert!(error <= bound, "{name}/{file}: {error:e} is more than {bound:e}");
             compared += images.len();
@@ -157,8 +156,7 @@ fn a_language_model_is_the_same_with_its_tower_and_without() {
 fn towers_have_the_same_bits_by_other_names() {
     let folder = folder("gemma-3");
     let image = &images(&folder)[0];
-    let first =
-        bits_of(&rows(&common::builder().vision(true).load(folder.join("bf16")).expect("a model"), image));
+    let first = bits_of(&rows(&common::builder().vision(true).load(folder.join("bf16")).expect("a model"), image));
     for (tower, projector, text) in [
         ("vision_tower.vision_model.", "", "language_model.model."),
         ("model.vision_tower.", "model.", "model.language_model."),
@@ -265,7 +263,8 @@ fn every_tensor_of_a_tower_changes_what_it_makes() {
             let views = made.iter().map(|(name, shape, data)| {
                 (name, TensorView::new(Dtype::BF16, shape.clone(), data).expect("a tensor"))
             });
-            safetensors::serialize_to_file(views, None, &to.path().join("model.safetensors")).expect("weights are written");
+            safetensors::serialize_to_file(views, None, &to.path().join("model.safetensors"))
+                .expect("weights are written");
             let model = common::builder().vision(true).load(to.path()).expect("the model loads");
             // A bias of keys moves all scores of a query alike: it changes only what is rounded. The last row of positions is of the
             // last patch of the largest image.

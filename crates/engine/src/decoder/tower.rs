@@ -127,7 +127,8 @@ impl<D: Device> Tower<D> {
             None => side == most,
         };
         if !fits(grid.rows, largest.rows) || !fits(grid.columns, largest.columns) || values.len() != pixels(grid) {
-            let words = |grid: Grid, values: usize| format!("{values} values of {} by {} patches", grid.rows, grid.columns);
+            let words =
+                |grid: Grid, values: usize| format!("{values} values of {} by {} patches", grid.rows, grid.columns);
             let most = words(largest, pixels(largest));
             let expected = match multiple {
                 Some(multiple) => format!("up to {most}, the sides multiples of {multiple}"),
