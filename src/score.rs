@@ -1,7 +1,7 @@
 //! A text -> how probable the model finds it, token by token.
 
 use crate::chat::ChatOptions;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SoftTokensError};
 use crate::generate::logprobs;
 use crate::model::Model;
 use crate::prompt::Prompt;
@@ -49,10 +49,14 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// The errors of tokenizing the prompt, `EmptyPrompt` for fewer than two tokens, `ContextOverflow`, and the errors of
-    /// [`Session::all_logits`].
+    /// The errors of tokenizing the prompt, `EmptyPrompt` for fewer than two tokens, `ContextOverflow`, `SoftTokens` for a prompt
+    /// with images, and the errors of [`Session::all_logits`].
     pub fn score<'p>(&self, text: impl Into<Prompt<'p>>) -> Result<Score> {
-        let ids = self.prompt_ids_within(text.into(), &ChatOptions::default(), self.context_length())?;
+        let text = text.into();
+        if matches!(text, Prompt::Input(input) if !input.spans().is_empty()) {
+            return Err(SoftTokensError::NotScored.into());
+        }
+        let ids = self.prompt_ids_within(text, &ChatOptions::default(), self.context_length())?;
         if ids.len() < 2 {
             return Err(Error::EmptyPrompt);
         }
@@ -123,24 +127,4 @@ impl Session {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::path::Path;
-
-    #[test]
-    fn scores_do_not_depend_on_how_many_rows_are_computed_at_once() {
-        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models");
-        for name in ["qwen3.5/q4_k_m.gguf", "phi-3.5/q8_0.gguf"] {
-            let model = Model::load(models.join(name)).unwrap();
-            // Phi 3.5's original context ends among these ids; beyond it all rows rotate like those of a long sequence.
-            let ids: Vec<u32> = (0..300).map(|place| 3 + place * 7 % 200).collect();
-            let row = size_of::<f32>() * model.spec().vocab;
-            let by = |rows| model.session().score(&ids, 1, rows * row).unwrap();
-            let whole = by(ids.len());
-            assert_eq!(whole.logprobs.len(), ids.len() - 1);
-            for rows in [1, 7, 64] {
-                assert_eq!(by(rows), whole, "{name}, {rows} rows");
-            }
-        }
-    }
-}
+mod tests;

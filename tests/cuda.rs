@@ -55,7 +55,7 @@ fn the_bytes_on_the_gpu_are_the_files() {
 #[test]
 fn tokens_one_by_one_are_the_prompt_at_once() {
     for name in ["llama-3.2/f32", "phi-2/f32", "qwen3/f32", "phi-3.5/f32"] {
-        let path = common::fixtures().join("models").join(name);
+        let path = common::archives::path(name);
         let Some(model) = on_gpu(&path) else { return };
         let vocab = model.spec().vocab as u32;
         let tokens: Vec<u32> = (0..400.min(model.context_length() as u32)).map(|i| (i * 37 + 5) % vocab).collect();

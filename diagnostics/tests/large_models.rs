@@ -1,12 +1,21 @@
 //! Real large models on described machines: headers with the sizes of published checkpoints, behind which no weights lie.
 #![allow(clippy::expect_used)] // all of it is test code
 
+#[path = "../../tests/common/archives.rs"]
+#[allow(dead_code)] // the tests of whole models use more of it
+mod archives;
+
 use model_factory_diagnostics::hardware::profiles::Profile;
 use model_factory_diagnostics::{Policy, diagnose};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// `fixtures/` of this checkout.
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
+}
 
 /// From a laptop to the largest GPU.
 const MACHINES: &[&str] = &["cpu-16gb", "ryzen-7950x", "epyc-9654", "rtx-4090", "h100", "h200"];
@@ -370,7 +379,7 @@ fn written(model: &Checkpoint, folder: &Path) {
     let file = fs::OpenOptions::new().write(true).open(&path).expect("opened");
     file.set_len(8 + header.len() as u64 + end).expect("a file with a hole");
     fs::write(folder.join("config.json"), model.config.to_string()).expect("written");
-    let fixture: PathBuf = [env!("CARGO_MANIFEST_DIR"), "../fixtures/models", model.tokenizer, "bf16"].iter().collect();
+    let fixture = archives::path(&format!("{}/bf16", model.tokenizer));
     for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
         fs::copy(fixture.join(name), folder.join(name)).expect("copied");
     }

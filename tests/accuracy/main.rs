@@ -7,6 +7,7 @@ mod determinism;
 mod embeddings;
 mod encoders;
 mod fused;
+mod images;
 mod int8;
 mod latent;
 mod mamba;

@@ -18,7 +18,7 @@ type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
 /// The fixture in F32 with other tensors and another config.json.
 fn made(change: impl Fn(&mut Tensors, &mut Map<String, Value>)) -> TempDir {
-    let (source, folder) = (common::fixtures().join("models/granite-4-h/f32"), tempfile::tempdir().unwrap());
+    let (source, folder) = (common::archives::path("granite-4-h/f32"), tempfile::tempdir().unwrap());
     for file in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
         std::fs::copy(source.join(file), folder.path().join(file)).unwrap();
     }

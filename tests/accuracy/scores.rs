@@ -67,7 +67,7 @@ fn a_continuation_has_the_score_that_it_has_in_the_whole_text() {
 
 #[test]
 fn several_answers_are_those_of_their_seeds_alone() {
-    let model = load(fixtures().join("models/qwen3/f32"));
+    let model = load(common::archives::path("qwen3/f32"));
     let options = GenerateOptions::default().temperature(1.0).seed(5).max_tokens(24).logprobs(0);
     let answers = model.answers("Hello", 6, &options).unwrap();
     for (seed, answer) in (5..).zip(&answers) {

@@ -77,8 +77,8 @@ fn threads_that_led_a_step_keep_nothing() {
 #[test]
 fn a_prompt_of_experts_takes_what_was_planned() {
     let _alone = counting::alone();
-    for file in ["models/qwen2-moe/bf16", "models/olmoe/q8_0.gguf", "models/granite-moe/f32", "packed/mixtral-mixed"] {
-        let path = common::fixtures().join(file);
+    for file in ["qwen2-moe/bf16", "olmoe/q8_0.gguf", "granite-moe/f32", "../packed/mixtral-mixed"] {
+        let path = common::archives::path(file);
         let model = common::builder().context_length(1024).threads(2).load(path).unwrap();
         let plan = model.report().plan.clone().unwrap();
         let prompt: Vec<u32> = (0..512).map(|i| i * 97 % 256).collect();

@@ -2,13 +2,15 @@
 //!
 //! Of `f32/`, `bf16/` and `f16/` one has weights and what is the same in all: what others lack is made of it. The weights are the
 //! same numbers in each, or those of `f32/` rounded.
+//!
+//! Tests of other crates have this file as a part too.
 
 use super::fixtures;
 use half::{bf16, f16};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const WEIGHTS: &str = "model.safetensors";
 
@@ -45,7 +47,7 @@ pub(crate) fn unpacked_from(within: &str, name: &str) -> PathBuf {
     let bytes = fs::read(&archive).unwrap_or_else(|error| panic!("{}: {error}", archive.display()));
     // gzip ends by a checksum and the length.
     let (_, sum) = bytes.split_last_chunk::<8>().expect("a gzip file");
-    let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join(within);
+    let all = temporary().join(within);
     let folder = all.join(format!("{name}@{:016x}", u64::from_le_bytes(*sum)));
     if !folder.exists() {
         fs::create_dir_all(&all).expect("a folder for archives");
@@ -60,6 +62,12 @@ pub(crate) fn unpacked_from(within: &str, name: &str) -> PathBuf {
         assert!(folder.exists(), "{} was not made", folder.display());
     }
     folder
+}
+
+/// Where cargo keeps what tests write, which it says to integration tests only: `tmp` next to `release/deps/` of a test.
+fn temporary() -> PathBuf {
+    let beside = || std::env::current_exe().expect("a test").ancestors().nth(3).expect("a target folder").join("tmp");
+    option_env!("CARGO_TARGET_TMPDIR").map_or_else(beside, PathBuf::from)
 }
 
 /// Gives a folder of a dtype what it lacks of the `whole` one.

@@ -74,9 +74,9 @@ pub(crate) fn load_demo() -> Model {
     load(demo())
 }
 
-/// A model of `fixtures/models`, loaded as users do, with the defaults of all options.
+/// A model of `fixtures/models` or of an archive, loaded as users do, with the defaults of all options.
 pub(crate) fn load_with_defaults(path: &str) -> Model {
-    UnifiedModelFactory::load(fixtures().join("models").join(path)).expect("the model loads")
+    UnifiedModelFactory::load(archives::path(path)).expect("the model loads")
 }
 
 /// Loads a model that must load, except where `TEST_DEVICE` names a GPU and kernels for GPUs do not compute its dtypes (code

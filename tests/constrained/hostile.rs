@@ -261,7 +261,7 @@ fn what_is_hard_ends_in_bounded_time_and_memory() {
 /// Answers that are held to a large grammar share the memory that grammars may take.
 #[test]
 fn answers_beyond_the_memory_for_grammars_are_refused_until_others_end() {
-    let model = common::load(common::fixtures().join("models/qwen3/q8_0.gguf"));
+    let model = common::load(common::archives::path("qwen3/q8_0.gguf"));
     let one_of =
         |n: usize| json!({"type": "object", "properties": {format!("a{n}"): true}, "required": [format!("a{n}")]});
     let grammar = Grammar::json_schema(json!({"anyOf": (0..1500).map(one_of).collect::<Vec<_>>()}));

@@ -30,7 +30,7 @@ struct Answer {
 }
 
 fn qwen3() -> Model {
-    load(fixtures().join("models/qwen3/f32"))
+    load(archives::path("qwen3/f32"))
 }
 
 fn schemas() -> Vec<Value> {
@@ -193,7 +193,7 @@ fn properties_come_in_the_order_of_the_schema() {
 
 #[test]
 fn lengths_end_a_constrained_answer_where_they_would_end_any() {
-    let model = common::builder().context_length(64).load(fixtures().join("models/qwen3/f32")).unwrap();
+    let model = common::builder().context_length(64).load(archives::path("qwen3/f32")).unwrap();
     let grammar = Grammar::choice(&["a text that is longer than what is left of it, ".repeat(9)]);
     let cut = answer(&model, "Say it: ", &drawing(&grammar, 1).max_tokens(7));
     assert_eq!((cut.finish, cut.ids.len()), (FinishReason::Length, 7));

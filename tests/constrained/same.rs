@@ -1,6 +1,6 @@
 //! The same ids however a constrained answer is computed.
 
-use crate::common::{self, fixtures};
+use crate::common::{self, archives};
 use crate::{Answer, answer, drawing, qwen3, schemas};
 use model_factory::generate::{Constraint, Sampler, Step, StopTokens};
 use model_factory::session::WeightsDigest;
@@ -154,7 +154,7 @@ fn batches_by_hand_have_the_same_ids() {
 
 #[test]
 fn guesses_obey_the_grammar_and_change_no_id() {
-    let folder = fixtures().join("models/qwen3");
+    let folder = archives::path("qwen3");
     let model = common::builder().draft(folder.join("bf16")).load(folder.join("f32")).unwrap();
     let mut accepted = [0, 0];
     for (seed, grammar) in (0..).zip(grammars()) {

@@ -65,7 +65,7 @@ fn a_model_is_right_about_itself() {
 
 #[test]
 fn another_model_is_right_at_times() {
-    let models = |name: &str| common::fixtures().join("models").join(name);
+    let models = |name: &str| common::archives::path(name);
     // Random weights agree with themselves in another dtype, and with no others: the first number is the least that is right.
     let pairs = [
         (500, demo(), small_demo()),

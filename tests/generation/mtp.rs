@@ -6,6 +6,7 @@ mod oracle;
 
 use crate::common;
 use candle_core::DType;
+use common::archives::path as path_of;
 use common::bits;
 use common::given::{generate, kinds, options};
 use made::{Reads, changed, counting, gguf_with, next, random_head, with_random_head};
@@ -86,7 +87,7 @@ fn hidden_states(model: &Model, ids: &[u32]) -> Vec<Vec<f64>> {
     let decoder = model.decoder().unwrap();
     let mut cache = decoder.cache();
     let segment =
-        Segment { tokens: ids, cache: &mut cache, reach: ids.len(), second_text: None, rows: OutputRows::All };
+        Segment { tokens: ids.into(), cache: &mut cache, reach: ids.len(), second_text: None, rows: OutputRows::All };
     let output = decoder.pass(&mut [segment], PassOptions::HIDDEN_STATES, &CancellationToken::new()).unwrap();
     output.hidden_states.chunks(model.spec().hidden).map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect()
 }
@@ -348,7 +349,6 @@ fn refused(path: impl AsRef<Path>) -> (u8, String) {
 
 #[test]
 fn what_cannot_guess_is_refused_by_name() {
-    let models = common::fixtures().join("models");
     for (path, says) in [
         ("qwen3.5/bf16", "there is no multi-token prediction head: tensor mtp.fc.weight is not stored"),
         (
@@ -357,7 +357,7 @@ fn what_cannot_guess_is_refused_by_name() {
         ),
         ("llama-3.1/bf16", "there is no multi-token prediction head: models of the family llama have none"),
     ] {
-        let (code, reason) = refused(models.join(path));
+        let (code, reason) = refused(path_of(path));
         assert!(code == 11 && reason.contains(says), "{code} {reason}");
     }
     let missing = changed("qwen3.5", |tensors, _| {
@@ -375,7 +375,7 @@ fn what_cannot_guess_is_refused_by_name() {
         assert!(code == 11 && reason.contains(key), "{code} {reason}");
         builder().load(other.path()).unwrap();
     }
-    let both = builder().mtp(true).draft(models.join("qwen3.5/bf16")).load(models.join("qwen3.5/bf16"));
+    let both = builder().mtp(true).draft(path_of("qwen3.5/bf16")).load(path_of("qwen3.5/bf16"));
     assert!(matches!(both.unwrap_err(), Error::Draft(error) if *error == DraftError::Both));
 }
 

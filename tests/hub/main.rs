@@ -72,7 +72,7 @@ impl Place {
 }
 
 pub(crate) fn fixture(path: &str) -> PathBuf {
-    common::fixtures().join(path)
+    path.strip_prefix("models/").map_or_else(|| common::fixtures().join(path), common::archives::path)
 }
 
 /// What a model says, the same on every run.

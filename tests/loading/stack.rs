@@ -16,12 +16,12 @@ const ENOUGH: usize = STATED * 3 / 4;
 /// What a program does, and the fixtures that take the most for it: each container format, tokenizer and template.
 const TASKS: [&str; 6] = ["diagnose", "load", "generate", "chat", "logits", "constrained"];
 const MODELS: [&str; 6] = [
-    "demo",
-    "demo-q4_k_m.gguf",
-    "models/llama-3.1/bf16",
-    "models/phi-3.5/bf16",
-    "models/r1-distill-llama/bf16",
-    "models/llama-256/iq2_xxs.gguf",
+    "../demo",
+    "../demo-q4_k_m.gguf",
+    "llama-3.1/bf16",
+    "phi-3.5/bf16",
+    "r1-distill-llama/bf16",
+    "llama-256/iq2_xxs.gguf",
 ];
 
 /// Does `task` in a thread with so much stack, in a process of its own; whether that ended well.
@@ -75,7 +75,7 @@ fn in_a_small_thread() {
     let task = std::env::var("STACK_TASK").unwrap();
     let bytes = std::env::var("STACK_KIB").unwrap().parse::<usize>().unwrap() << 10;
     let nested = nested();
-    for path in MODELS.map(|path| common::fixtures().join(path)).into_iter().chain([nested.path().into()]) {
+    for path in MODELS.map(common::archives::path).into_iter().chain([nested.path().into()]) {
         let task = task.clone();
         let builder = common::builder().threads(2);
         // What another thread has loaded is enough for what comes after it.

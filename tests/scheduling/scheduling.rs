@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Models, and how many schedules of each; every one has up to 16 generations. All but the first have layers with a state.
 const SCHEDULES: [(&str, u64); 3] =
-    [("demo-q4_k_m.gguf", 1000), ("models/qwen3.5/q8_0.gguf", 200), ("models/granite-4-h/q8_0.gguf", 100)];
+    [("../demo-q4_k_m.gguf", 1000), ("qwen3.5/q8_0.gguf", 200), ("granite-4-h/q8_0.gguf", 100)];
 
 /// Tokens that each generates at most.
 const GENERATED: usize = 10;
@@ -190,7 +190,7 @@ fn ids_do_not_depend_on_the_company() {
     }));
     for (file, schedules) in SCHEDULES {
         let accepted = ACCEPTED.load(Ordering::Relaxed);
-        run_schedules(&common::fixtures().join(file), schedules);
+        run_schedules(&common::archives::path(file), schedules);
         let accepted = ACCEPTED.load(Ordering::Relaxed) - accepted;
         assert!(accepted > schedules as usize / 10, "{file}: {accepted} guesses were right");
     }

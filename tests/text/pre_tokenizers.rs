@@ -5,8 +5,8 @@
 
 use crate::common;
 
-use common::fixtures;
 use common::texts::{Keys, agree, json, open};
+use common::{archives, fixtures};
 use model_factory::tokenizer::Tokenizer;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -78,7 +78,7 @@ fn tokenizer_json_alone_gives_the_ids_of_each_familys_own_pipeline() {
         tried.push(pipeline);
         let mut file = file_of(&fixture, pipeline);
         file["decoder"] = serde_json::json!({"type": "ByteLevel"});
-        let model = model_with("models/qwen2.5/bf16", &[("tokenizer.json", file.to_string().into_bytes())]);
+        let model = model_with("qwen2.5/bf16", &[("tokenizer.json", file.to_string().into_bytes())]);
         agree(pre, &open(model.path()), &library(&fixture, pipeline), &mut failures);
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -89,7 +89,7 @@ fn tokenizer_json_alone_gives_the_ids_of_each_familys_own_pipeline() {
 fn sentence_piece_keys_alone_give_the_ids_of_the_original() {
     let mut failures = Vec::new();
     for (name, gguf) in [("tinyllama", "q8_0.gguf"), ("phi-3.5", "q8_0.gguf")] {
-        let model = fixtures().join("models").join(name);
+        let model = archives::path(name);
         let mut original = json(&model.join("bf16/tokenizer.json"));
         // Phi-3's own tokenizer.json has `rstrip` for these, GGUF has no key for it: readers go by the model's name.
         for token in original["added_tokens"].as_array_mut().unwrap() {
@@ -104,7 +104,7 @@ fn sentence_piece_keys_alone_give_the_ids_of_the_original() {
 
 /// A copy of the model in `folder` with the `files` in place of its tokenizer.json.
 fn model_with(folder: &str, files: &[(&str, Vec<u8>)]) -> tempfile::TempDir {
-    let (from, to) = (fixtures().join(folder), tempfile::tempdir().unwrap());
+    let (from, to) = (archives::path(folder), tempfile::tempdir().unwrap());
     for name in ["config.json", "model.safetensors", "tokenizer_config.json"] {
         std::fs::copy(from.join(name), to.path().join(name)).unwrap();
     }
@@ -135,14 +135,14 @@ fn file_of(fixture: &Value, pipeline: &Value) -> Value {
 fn vocab_and_merges_alone_give_the_ids_of_the_tokenizer_json_they_were_saved_with() {
     let wide = json(&fixtures().join("pre_tokenizers.json"));
     let wide = file_of(&wide, &wide["pipelines"]["qwen2"]);
-    let own = |folder: &str| json(&fixtures().join(folder).join("tokenizer.json"));
+    let own = |folder: &str| json(&archives::path(folder).join("tokenizer.json"));
     let mut failures = Vec::new();
     for (name, folder, class, original) in [
-        ("a wide vocabulary", "models/qwen2.5/bf16", "Qwen2TokenizerFast", wide),
-        ("qwen2.5", "models/qwen2.5/bf16", "Qwen2Tokenizer", own("models/qwen2.5/bf16")),
-        ("qwen3", "models/qwen3/bf16", "Qwen2Tokenizer", own("models/qwen3/bf16")),
-        ("phi-2", "models/phi-2/bf16", "CodeGenTokenizer", own("models/phi-2/bf16")),
-        ("demo", "demo", "GPT2Tokenizer", own("demo")),
+        ("a wide vocabulary", "qwen2.5/bf16", "Qwen2TokenizerFast", wide),
+        ("qwen2.5", "qwen2.5/bf16", "Qwen2Tokenizer", own("qwen2.5/bf16")),
+        ("qwen3", "qwen3/bf16", "Qwen2Tokenizer", own("qwen3/bf16")),
+        ("phi-2", "phi-2/bf16", "CodeGenTokenizer", own("phi-2/bf16")),
+        ("demo", "../demo", "GPT2Tokenizer", own("../demo")),
     ] {
         let added = &original["added_tokens"];
         let library = Library::from_bytes(original.to_string()).unwrap();
@@ -177,10 +177,10 @@ fn metaspace(original: &Value, scheme: &str) -> Library {
 
 #[test]
 fn a_sentence_piece_model_alone_gives_the_ids_of_transformers() {
-    let folder = "models/tinyllama/bf16";
-    let mut original = json(&fixtures().join(folder).join("tokenizer.json"));
-    let mut config = json(&fixtures().join(folder).join("tokenizer_config.json"));
-    let model = ("tokenizer.model", std::fs::read(fixtures().join(folder).join("tokenizer.model")).unwrap());
+    let folder = "tinyllama/bf16";
+    let mut original = json(&archives::path(folder).join("tokenizer.json"));
+    let mut config = json(&archives::path(folder).join("tokenizer_config.json"));
+    let model = ("tokenizer.model", std::fs::read(archives::path(folder).join("tokenizer.model")).unwrap());
     let mut failures = Vec::new();
     // What `LlamaTokenizer` of transformers 5.23 gives.
     let recorded: [(Option<bool>, &str, &[u32]); 3] = [
@@ -228,7 +228,7 @@ fn the_sentence_piece_model_of_deberta_gives_the_ids_of_its_tokenizer_json() {
     (config["do_lower_case"], config["split_by_punct"]) = (true.into(), true.into());
     let model = std::fs::read(folder("deberta-labels").join("spm.model")).unwrap();
     let files = [("spm.model", model), ("tokenizer_config.json", config.to_string().into_bytes())];
-    let lowers = model_with("embeddings/deberta-labels", &files);
+    let lowers = model_with("../embeddings/deberta-labels", &files);
     let steps = original["normalizer"]["normalizers"].as_array_mut().unwrap();
     steps.insert(0, serde_json::json!({"type": "Lowercase"}));
     let steps = original["pre_tokenizer"]["pretokenizers"].as_array_mut().unwrap();
@@ -240,9 +240,9 @@ fn the_sentence_piece_model_of_deberta_gives_the_ids_of_its_tokenizer_json() {
 
 #[test]
 fn tokenizer_json_wins_over_the_files_beside_it() {
-    let folder = "models/tinyllama/bf16";
+    let folder = "tinyllama/bf16";
     let damaged = [("tokenizer.model", b"\xff".to_vec()), ("vocab.json", b"{".to_vec())];
-    let own = ("tokenizer.json", std::fs::read(fixtures().join(folder).join("tokenizer.json")).unwrap());
+    let own = ("tokenizer.json", std::fs::read(archives::path(folder).join("tokenizer.json")).unwrap());
     let model = model_with(folder, &[damaged.as_slice(), &[own]].concat());
     assert_eq!(open(model.path()).vocab_len(), 480);
 }

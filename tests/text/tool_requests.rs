@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::fixtures;
+use common::archives;
 use model_factory::error::ToolError;
 use model_factory::{Error, GenerateOptions, Model};
 use model_factory_openai::{ApiError, ChunkBuilder, CompletionRequest, append};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 /// A model of random weights whose chat template tells a format of calls by `evidence`.
 fn model(evidence: &str) -> (tempfile::TempDir, Model) {
-    let (folder, fixture) = (tempfile::tempdir().unwrap(), fixtures().join("models/qwen3/f32"));
+    let (folder, fixture) = (tempfile::tempdir().unwrap(), archives::path("qwen3/f32"));
     for file in std::fs::read_dir(&fixture).unwrap().map(|file| file.unwrap().path()) {
         std::fs::copy(&file, folder.path().join(file.file_name().unwrap())).unwrap();
     }

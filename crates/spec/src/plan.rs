@@ -16,7 +16,7 @@ pub use kv::{
 };
 pub use vision::vision_bytes;
 
-use crate::spec::ModelSpec;
+use crate::spec::{ImageRows, ModelSpec};
 use crate::tokenizer::TokenizerKind;
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -261,10 +261,18 @@ fn is_zero(bytes: &u64) -> bool {
     *bytes == 0
 }
 
-/// The most rows of a step: a chunk of a prompt, or a whole text of an encoder with this `context`.
+/// Rows of a step in which some sequence generates: that sequence waits for the step's rows of prompts.
+pub const SHARED_STEP: usize = PREFILL_CHUNK / 4;
+
+/// The most rows of a step: a chunk of a prompt, a whole image next to sequences that generate where its rows attend to
+/// each other, or a whole text of an encoder with this `context`.
 pub fn step_rows(spec: &ModelSpec, context: usize) -> usize {
     if !spec.is_encoder() {
-        return PREFILL_CHUNK.min(spec.context_trained);
+        let image = match spec.images {
+            Some(ImageRows::BothSides { most }) => most.saturating_add(SHARED_STEP),
+            Some(ImageRows::Causal) | None => 0,
+        };
+        return PREFILL_CHUNK.max(image).min(spec.context_trained);
     }
     PREFILL_CHUNK.max(spec.text_limit.map_or(context, |limit| limit.tokens.min(context)))
 }

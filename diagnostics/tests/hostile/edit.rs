@@ -1,41 +1,29 @@
 //! Real fixtures taken apart, so that each part of them can be damaged by itself.
 
+#[path = "../../../tests/common/archives.rs"]
+#[allow(dead_code, clippy::expect_used)] // the tests of whole models use more of it
+mod archives;
+
 use crate::build::{Tree, array, string};
 use model_factory_diagnostics::DType;
 use serde_json::{Map, Value};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// A path in `fixtures/models`.
-pub fn fixture(name: &str) -> PathBuf {
+/// `fixtures/` of this checkout.
+fn fixtures() -> PathBuf {
     // This file is part of tests in the root package too.
-    let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("fixtures/models"));
-    above.find(|folder| folder.is_dir()).unwrap().join(name)
+    let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("fixtures"));
+    above.find(|folder| folder.is_dir()).unwrap()
+}
+
+/// A path in `fixtures/models`, or in an archive of `fixtures/families`.
+pub fn fixture(name: &str) -> PathBuf {
+    archives::path(name)
 }
 
 /// The content of a file in `fixtures/models`, or in an archive of `fixtures/families`.
 pub fn content(name: &str) -> Vec<u8> {
-    let (checkpoint, file) = name.split_once('/').unwrap();
-    if fixture(checkpoint).exists() {
-        return std::fs::read(fixture(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
-    }
-    archived(checkpoint, "").0.into_iter().find(|(found, _)| found == file).unwrap_or_else(|| panic!("no {name}")).1
-}
-
-/// The files of an archive whose names begin with `front`, without it.
-fn archived(checkpoint: &str, front: &str) -> Files {
-    let archive = std::fs::read(fixture("../families").join(format!("{checkpoint}.tar.gz"))).unwrap();
-    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(&*archive));
-    let mut files = Vec::new();
-    for entry in archive.entries().unwrap() {
-        let mut entry = entry.unwrap();
-        let name = entry.path().unwrap().to_str().unwrap().strip_prefix(front).map(str::to_owned);
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).unwrap();
-        files.extend(name.map(|name| (name, bytes)));
-    }
-    files.sort();
-    Files(files)
+    std::fs::read(fixture(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// A GGUF file in parts.
@@ -241,9 +229,6 @@ pub struct Files(pub Vec<(String, Vec<u8>)>);
 impl Files {
     /// The files of a folder in `fixtures/models`, or in an archive of `fixtures/families`.
     pub fn fixture(name: &str) -> Files {
-        if let (Some((checkpoint, folder)), false) = (name.split_once('/'), fixture(name).exists()) {
-            return archived(checkpoint, &format!("{folder}/"));
-        }
         let mut files: Vec<(String, Vec<u8>)> = Vec::new();
         for entry in std::fs::read_dir(fixture(name)).unwrap() {
             let path = entry.unwrap().path();

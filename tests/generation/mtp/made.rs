@@ -144,7 +144,7 @@ const GGUF_NAMES: [(&str, &str, bool); 15] = [
 
 /// The fixture `qwen3.5` as GGUF in F16, with `head` in F32 as block 4; what `left_out` ends in is not written.
 pub(crate) fn gguf_with(head: &Tensors, left_out: &str, folder: &Path) -> PathBuf {
-    let mut from = File::open(common::fixtures().join("models/qwen3.5/f16.gguf")).unwrap();
+    let mut from = File::open(common::archives::path("qwen3.5/f16.gguf")).unwrap();
     let content = gguf_file::Content::read(&mut from).unwrap();
     let mut tensors: Vec<(String, QTensor)> = content
         .tensor_infos

@@ -7,6 +7,9 @@ use model_factory_dtypes::DType;
 use model_factory_kernels::{BlockScales, Floats, Form, Input, Isa, Kernel, RunScales};
 use std::sync::Arc;
 
+#[path = "../../../../tests/common/archives.rs"]
+#[allow(dead_code)] // the tests of the facade use more of it
+mod archives;
 mod attention;
 mod compile;
 mod models;
@@ -23,6 +26,7 @@ mod steps;
 mod testing;
 mod upload;
 
+use models::fixtures;
 pub(super) use recordings::{RECORD, REPLAY, Watch};
 
 /// The first GPU, with kernels chosen for `capability`. Prints why and returns `None` unless `TEST_DEVICE=cuda` asks

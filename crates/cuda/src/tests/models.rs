@@ -3,7 +3,7 @@
 
 use super::super::driver::Gpu;
 use super::super::{CudaDevice, dtypes};
-use super::gpu;
+use super::{archives, gpu};
 use model_factory::DeviceChoice;
 use model_factory::Model;
 use model_factory::Session;
@@ -39,6 +39,14 @@ fn folders(of: &str) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = entries.filter(|path| path.join("expected.json").exists()).collect();
     folders.sort();
     folders
+}
+
+/// Every model of `fixtures/models` and of the archives.
+fn models() -> Vec<PathBuf> {
+    let mut models = folders("models");
+    models.extend(archives::names().map(|name| archives::unpacked(&name)));
+    models.sort();
+    models
 }
 
 fn on_processor(path: &Path) -> Model {
@@ -126,7 +134,7 @@ fn bound(file: &Value, case: &str) -> f64 {
 fn every_fixture_is_as_near_to_the_truth_as_on_the_processor() {
     let (mut compared, mut dtypes_seen, mut failures) = (0, BTreeSet::new(), Vec::new());
     println!("{:<40} {:<14} {:>10} {:>10} {:>10}", "file", "case", "error", "processor", "bound");
-    for folder in folders("models") {
+    for folder in models() {
         let (expected, truths) = (expected(&folder), std::fs::read(folder.join("expected.safetensors")).unwrap());
         for (name, file) in expected["files"].as_object().unwrap() {
             let path = folder.join(name);
@@ -145,7 +153,7 @@ fn every_fixture_is_as_near_to_the_truth_as_on_the_processor() {
                 let truth = floats(&truths, &format!("{}/{case}", file["truth"].as_str().unwrap()));
                 let error = |model| distance(&logits(model, &tokens)[kept..], &truth);
                 let (error, on_processor, bound) = (error(&gpu), error(&processor), bound(file, case));
-                let label = path.strip_prefix(fixtures()).unwrap().display().to_string();
+                let label = format!("{}/{name}", archives::without_sum(folder.file_name().unwrap().to_str().unwrap()));
                 println!("{label:<40} {case:<14} {error:>10.2e} {on_processor:>10.2e} {bound:>10.2e}");
                 if error.is_nan() || error > bound {
                     failures.push(format!("{label} {case}: {error:.3e} is more than {bound:.3e}"));
@@ -250,7 +258,7 @@ fn sessions_go_on_as_on_the_processor() {
 /// A sequence that outgrows the original context is rotated in another way, and computed again.
 #[test]
 fn a_longrope_model_turns_where_the_processor_does() {
-    let path = fixtures().join("models/phi-3.5/f32");
+    let path = archives::path("phi-3.5/f32");
     let processor = on_processor(&path);
     let Some(gpu) = on_gpu(&processor, &path, NEW, KvDtype::F32) else { return };
     let decoder = processor.decoder().unwrap();

@@ -1,6 +1,7 @@
 //! The report on GPUs agrees with the engine.
 
 use super::super::dtypes;
+use super::archives;
 use model_factory_diagnostics::DType;
 use model_factory_diagnostics::capability::{DeviceEngine, tier};
 use model_factory_format::header::Header;
@@ -9,7 +10,6 @@ use model_factory_spec::family::REGISTRY;
 use model_factory_spec::plan::{gpu_tensor_bytes, gpu_weight_bytes};
 use model_factory_spec::spec::inspect;
 use std::collections::BTreeSet;
-use std::path::Path;
 
 #[test]
 fn the_matrix_of_gpus_has_the_dtypes_that_have_kernels() {
@@ -22,18 +22,17 @@ fn the_matrix_of_gpus_has_the_dtypes_that_have_kernels() {
 /// A model of every family, one of int8, and one with a tied head, which is one tensor.
 #[test]
 fn the_weights_that_are_planned_are_the_tensors_of_the_files() {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let names = [
-        "models/llama-3.1/f32-sharded",
-        "models/tinyllama/bf16",
-        "models/smollm2/bf16",
-        "models/phi-2/f32",
-        "int8/phi3",
-        "int8/qwen2",
-        "demo-q4_k_m.gguf",
+        "llama-3.1/f32-sharded",
+        "tinyllama/bf16",
+        "smollm2/bf16",
+        "phi-2/f32",
+        "../int8/phi3",
+        "../int8/qwen2",
+        "../demo-q4_k_m.gguf",
     ];
     for name in names {
-        let spec = inspect(&Header::read(probe(&fixtures.join(name)).unwrap()).unwrap(), REGISTRY).unwrap();
+        let spec = inspect(&Header::read(probe(&archives::path(name)).unwrap()).unwrap(), REGISTRY).unwrap();
         let ranges: BTreeSet<_> = spec.tensors().map(|tensor| (tensor.file, tensor.offset, tensor.bytes)).collect();
         let placed: u64 = ranges.iter().map(|(_, _, bytes)| gpu_tensor_bytes(*bytes)).sum();
         assert_eq!(gpu_weight_bytes(&spec, u64::MAX), placed, "{name}");

@@ -3,8 +3,8 @@
 
 use super::super::buffer::Function;
 use super::super::driver::Gpu;
-use super::gpu;
-use super::models::{fixtures, on, with_context};
+use super::models::{on, with_context};
+use super::{archives, gpu};
 use crate::CudaError;
 use model_factory::Model;
 use model_factory::error::{EngineError, Error};
@@ -77,7 +77,7 @@ impl Watch {
 }
 
 fn model(gpu: &Arc<Gpu>, name: &str) -> Model {
-    let path = fixtures().join("models").join(name);
+    let path = archives::path(name);
     let processor = with_context(&path, KvDtype::F32, 512);
     on(Arc::clone(gpu), &processor, &path, KvDtype::F32)
 }

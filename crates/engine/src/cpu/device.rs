@@ -88,6 +88,7 @@ impl Device for CpuDevice {
             hidden_states: Some(self),
             latents: Some(self),
             vision: Some(self),
+            soft_tokens: Some(self),
         }
     }
 

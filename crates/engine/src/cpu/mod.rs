@@ -23,6 +23,7 @@ mod recurrent;
 mod routing;
 mod runs;
 mod scratch;
+mod soft_tokens;
 mod streams;
 mod vision;
 

@@ -3,6 +3,7 @@
 use super::page::{AllocatePage, PagePair};
 use super::{Angles, Checkpoint, Pixels, State};
 use crate::error::{Error, Result};
+use crate::input::Span;
 use crate::memory;
 use crate::weights::Weights;
 use model_factory_format::header::TensorInfo;
@@ -143,6 +144,8 @@ pub struct Extensions<'d, D: Device> {
     pub latents: Option<&'d dyn LatentLayers<D>>,
     /// Vision towers.
     pub vision: Option<&'d dyn VisionLayers<D>>,
+    /// Vectors in place of ids. A device that has them lets rows attend to the blocks of their sequence too.
+    pub soft_tokens: Option<&'d dyn SoftTokenRows<D>>,
 }
 
 impl<D: Device> Extensions<'_, D> {
@@ -156,6 +159,7 @@ impl<D: Device> Extensions<'_, D> {
         hidden_states: None,
         latents: None,
         vision: None,
+        soft_tokens: None,
     };
 }
 
@@ -235,6 +239,15 @@ pub trait VisionLayers<D: Device> {
 
     /// What a step of a projector makes of `rows`, those of the patches of `grid`.
     fn project(&self, step: &ProjectorStep<D>, rows: Vec<f32>, grid: Grid) -> Result<Vec<f32>>;
+}
+
+/// Vectors in place of ids.
+pub trait SoftTokenRows<D: Device> {
+    /// `hidden` = the soft tokens, in the rows that are of some.
+    fn place(&self, pass: &mut D::Pass<'_>);
+
+    /// `hidden` += what soft tokens add after layer `layer`.
+    fn add_after(&self, pass: &mut D::Pass<'_>, layer: usize);
 }
 
 /// Embeddings of a token that layers read, and factors of layers.
@@ -328,8 +341,12 @@ pub struct Batch<'b> {
 /// One sequence of a batch.
 #[non_exhaustive]
 pub struct Sequence<'b> {
-    /// The ids of its rows.
+    /// The ids of its rows, with those that hold the places of soft tokens.
     pub tokens: &'b [u32],
+    /// The soft tokens among its rows, by position.
+    pub spans: &'b [Span],
+    /// The positions of those whose rows attend to each other: a row of a block sees all of it, and what is before.
+    pub blocks: Vec<Range<usize>>,
     /// The rows of the sequence.
     pub rows: Range<usize>,
     /// The position of its first row.

@@ -80,6 +80,8 @@ impl<D: Device> Tower<D> {
         let vision = required(extensions.vision)?;
         let all = Sequence {
             tokens: &[],
+            spans: &[],
+            blocks: Vec::new(),
             rows: 0..patches,
             start: 0,
             pages: &mut [],

@@ -133,6 +133,8 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let sampling = Sampling::read(&reader)?;
     let text_limit = TextLimit::read(header, weights.classifier.is_some())?.filter(|limit| limit.tokens < context);
     let (architecture, model_type) = (reader.architecture.clone(), reader.model_type.clone());
+    let lacks_sections = family.rope.sections.is_some() && ropes.iter().any(|rope| rope.sections.is_none());
+    let images = family.head.images.filter(|_| !lacks_sections);
     let mut spec = ModelSpec {
         family: family.id,
         variant: String::new(),
@@ -155,6 +157,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
         tokenizer,
         sampling,
         embeds,
+        images,
         text_limit,
         quantization: quantization::in_words(header)?,
         assumptions: reader.assumptions.into_inner(),

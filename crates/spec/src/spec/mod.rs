@@ -40,7 +40,7 @@ mod vision;
 mod weights;
 mod words;
 
-pub use crate::block::{Activation, DenseActivation, KeySharing, Pooling, RopeLayout, RouterScore};
+pub use crate::block::{Activation, DenseActivation, ImageRows, KeySharing, Pooling, RopeLayout, RouterScore};
 pub use altup::{AltUpUse, AltUpWeights, LaurelWeights};
 pub use classifier::{ClassifierWeights, ScoreActivation};
 pub use columns::Columns;
@@ -58,7 +58,7 @@ pub use mixer::{
 };
 pub use norms::{Norm, NormWeights};
 pub use predictor::JoinedInput;
-pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling};
+pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling, RopeSections};
 pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Normalization, Routing, SharedExpert};
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
@@ -119,6 +119,8 @@ pub struct ModelSpec {
     pub sampling: Sampling,
     /// How its makers make a vector of a text.
     pub embeds: Embeds,
+    /// How the rows of an image attend, where vectors may take the place of ids.
+    pub images: Option<ImageRows>,
     /// How long a text may be that is embedded or classified, where less than the context.
     pub text_limit: Option<TextLimit>,
     /// The quantization in words: `none`, `GGUF Q4_K_M`.

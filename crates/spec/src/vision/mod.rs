@@ -3,6 +3,7 @@
 
 mod gemma3;
 mod mistral3;
+pub mod processor;
 mod siglip;
 
 use crate::block::DenseActivation;
