@@ -135,7 +135,7 @@ crate::generate::setters! {
     mtp(on: bool) => policy.predictor = on;
     /// Whether the model's vision tower is loaded, which makes rows of the language model of images. It is not by default, and its
     /// weights are not read then. They and the buffers of its largest image are in the memory plan. A model without a tower that is
-    /// known is refused. On the processor only. Messages take no images yet.
+    /// known is refused. On the processor only.
     vision(on: bool) => policy.vision = on;
     /// Whether a generation whose pages do not fit with those of others is refused, which is the default, or waits.
     admission(admission: Admission) => admission = admission;

@@ -25,6 +25,7 @@
 #[doc = include_str!("../docs/sessions.md")]
 #[doc = include_str!("../docs/speculation.md")]
 #[doc = include_str!("../docs/tools.md")]
+#[cfg_attr(feature = "images", doc = include_str!("../docs/vision.md"))]
 #[cfg_attr(feature = "async", doc = include_str!("../docs/streaming.md"))]
 struct Guides;
 

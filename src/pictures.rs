@@ -4,20 +4,24 @@ use crate::cancel::CancellationToken;
 use crate::chat::{Message, RenderedChat};
 use crate::error::{Error, ImageError, Result};
 use crate::input::{Input, SoftTokens, Span};
+use crate::memory;
 use crate::model::Model;
 use model_factory_diagnostics::plan::KEPT_IMAGES;
-use model_factory_diagnostics::spec::VisionSpec;
+use model_factory_diagnostics::spec::{Grid, VisionSpec};
 use model_factory_diagnostics::vision::PromptPiece;
 use model_factory_images::{Image, Limits, Picture, Values};
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// The rows of an image, in as many parts as other tokens divide it into.
+type Rows = Arc<[Arc<SoftTokens>]>;
+
 /// The rows of images that were seen last.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// The last one first.
-    kept: Mutex<VecDeque<Arc<SoftTokens>>>,
+    /// With the digests of the images, the last one first.
+    kept: Mutex<VecDeque<([u8; 32], Rows)>>,
     /// The plan counts the memory of one image that is computed.
     turn: Mutex<()>,
 }
@@ -27,21 +31,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Seen {
-    fn find(&self, digest: &[u8; 32]) -> Option<Arc<SoftTokens>> {
+    fn find(&self, digest: &[u8; 32]) -> Option<Rows> {
         let mut kept = lock(&self.kept);
-        let found = kept.iter().position(|rows| rows.digest() == digest)?;
-        let rows = kept.remove(found)?;
-        kept.push_front(Arc::clone(&rows));
+        let found = kept.iter().position(|(other, _)| other == digest)?;
+        let (digest, rows) = kept.remove(found)?;
+        kept.push_front((digest, Arc::clone(&rows)));
         Some(rows)
     }
 
     /// Keeps `rows`, and of those before only as many as `most` values hold.
-    fn keep(&self, rows: &Arc<SoftTokens>, most: usize) {
+    fn keep(&self, digest: [u8; 32], rows: &Rows, most: usize) {
         let mut kept = lock(&self.kept);
-        kept.push_front(Arc::clone(rows));
+        kept.push_front((digest, Arc::clone(rows)));
         let mut values = 0;
-        kept.retain(|rows| {
-            values += rows.values().len() * (1 + rows.deepstack().len());
+        kept.retain(|(_, rows)| {
+            values += rows.iter().map(|part| part.values().len() * (1 + part.deepstack().len())).sum::<usize>();
             values <= most
         });
     }
@@ -67,7 +71,11 @@ impl Model {
             return Ok(rendered);
         }
         let (vision, mut texts, mut asked) = (self.vision(images.len())?, Vec::new(), 0_usize);
-        let token = |id: u32| self.tokenizer().token_text(id).ok_or(ImageError::NoToken { id });
+        let token = |id: u32| self.tokenizer().token_text(id).ok_or_else(|| ImageError::NoToken { token: id.to_string() });
+        let special = |text: &'static str| match self.tokenizer().added_token(text) {
+            Some(_) => Ok(text),
+            None => Err(ImageError::NoToken { token: text.to_owned() }),
+        };
         for (number, image) in (1..).zip(images) {
             let size = Picture::open_size(image, &Limits::default());
             let grids = size.and_then(|size| Ok(vision.grids(size)?));
@@ -77,12 +85,18 @@ impl Model {
             if asked > limit {
                 return Err(Error::ContextOverflow { limit, asked });
             }
-            let mut text = String::new();
+            let (mut text, placeholder) = (String::new(), token(vision.prompt.placeholder)?);
             for piece in &vision.prompt.pieces {
                 match piece {
                     PromptPiece::Text(piece) => text.push_str(piece),
                     PromptPiece::Token(id) => text.push_str(&token(*id)?),
-                    PromptPiece::Rows => text.push_str(&token(vision.prompt.placeholder)?.repeat(rows)),
+                    PromptPiece::Special(piece) => text.push_str(special(piece)?),
+                    PromptPiece::Rows => text.push_str(&placeholder.repeat(rows)),
+                    PromptPiece::Lines(between) => {
+                        let lines = grids.iter().flat_map(|grid| lines(vision, *grid));
+                        let lines: Vec<String> = lines.map(|rows| placeholder.repeat(rows)).collect();
+                        text.push_str(&lines.join(special(between)?));
+                    }
                 }
             }
             texts.push(text);
@@ -102,17 +116,18 @@ impl Model {
             let places = |expected: usize| ImageError::Places { found: ids.iter().filter(holds).count(), expected };
             let mut rows = 0;
             for (number, image) in (1..).zip(of(messages)) {
-                let tokens = self.see(number, image, cancel)?;
-                let expected = tokens.rows();
-                rows += expected;
-                let start = ids[at..].iter().position(|id| *id == placeholder).ok_or_else(|| places(rows))?;
-                let start = at + start;
-                let found = ids[start..].iter().take(expected).take_while(holds).count();
-                if found < expected {
-                    return Err(ImageError::Changed { number, found: expected, expected: found }.into());
+                for tokens in self.see(number, image, cancel)?.iter() {
+                    let expected = tokens.rows();
+                    rows += expected;
+                    let start = ids[at..].iter().position(|id| *id == placeholder).ok_or_else(|| places(rows))?;
+                    let start = at + start;
+                    let found = ids[start..].iter().take(expected).take_while(holds).count();
+                    if found < expected {
+                        return Err(ImageError::Changed { number, found: expected, expected: found }.into());
+                    }
+                    at = start + expected;
+                    spans.push(Span { start, tokens: Arc::clone(tokens) });
                 }
-                at = start + expected;
-                spans.push(Span { start, tokens });
             }
             if ids[at..].contains(&placeholder) {
                 return Err(places(rows).into());
@@ -121,8 +136,8 @@ impl Model {
         Input::from_parts(ids, spans).ok_or_else(|| Error::Internal("images overlap".into()))
     }
 
-    /// The rows of an image.
-    fn see(&self, number: usize, image: &Image, cancel: &CancellationToken) -> Result<Arc<SoftTokens>> {
+    /// The rows of an image, in as many parts as other tokens divide it into.
+    fn see(&self, number: usize, image: &Image, cancel: &CancellationToken) -> Result<Rows> {
         let vision = self.vision(number)?;
         let Some(tower) = self.tower() else { return Err(ImageError::NoTower { images: number }.into()) };
         let prepared = || Values::new(&Picture::open(image, &Limits::default())?, &vision.processor);
@@ -136,16 +151,31 @@ impl Model {
         if let Some(rows) = seen.find(&digest) {
             return Ok(rows);
         }
-        let mut rows = Vec::new();
+        let mut parts = Vec::new();
         for (grid, pixels) in vision.grids_of(&values.geometry).into_iter().zip(&values.parts) {
             cancel.check()?;
-            rows.extend(tower.forward(&pixels.values, grid, cancel)?);
+            let rows = tower.forward(&pixels.values, grid, cancel)?;
+            let part = |rows: &[f32], index: usize| {
+                let digest = Sha256::new().chain_update(digest).chain_update((index as u64).to_le_bytes()).finalize();
+                Ok::<_, Error>(Arc::new(SoftTokens::new(memory::copied(rows, "rows of an image")?, vision.output, digest.into())?))
+            };
+            let divided = vision.prompt.pieces.iter().any(|piece| matches!(piece, PromptPiece::Lines(_)));
+            let each = if divided { vision.columns(grid).saturating_mul(vision.output) } else { rows.len() };
+            for rows in rows.chunks(each.max(1)) {
+                parts.push(part(rows, parts.len())?);
+            }
         }
-        let rows = Arc::new(SoftTokens::new(rows, vision.output, digest)?);
+        let rows: Rows = parts.into();
         let largest = vision.tokens(vision.largest).saturating_mul(vision.output);
-        seen.keep(&rows, largest.saturating_mul(KEPT_IMAGES));
+        seen.keep(digest, &rows, largest.saturating_mul(KEPT_IMAGES));
         Ok(rows)
     }
+}
+
+/// The numbers of rows of the lines of an image.
+fn lines(vision: &VisionSpec, grid: Grid) -> impl Iterator<Item = usize> {
+    let columns = vision.columns(grid);
+    std::iter::repeat_n(columns, vision.tokens(grid) / columns.max(1))
 }
 
 /// What stands for the image in shared prefixes and saved sessions: its values, as the processor made them.

@@ -21,8 +21,8 @@ pub enum ImageError {
     #[error("image {number} ({given}): {source}")]
     Picture { number: usize, given: String, source: Arc<model_factory_images::Error> },
     /// The tokenizer has no token of an id that stands for images.
-    #[error("the tokenizer has no token {id}, which stands for images; give the model's own tokenizer")]
-    NoToken { id: u32 },
+    #[error("the tokenizer has no token {token}, which stands for images; give the model's own tokenizer")]
+    NoToken { token: String },
     /// The prompt has not as many places for rows of images as the images have rows.
     #[error(
         "the prompt has {found} places for the rows of images, expected {expected}: the messages spell the token that holds them; \

@@ -51,7 +51,8 @@ fn an_image_takes_what_was_planned() {
         let tower = model.tower().expect("a tower");
         let pixels = vec![0.5; 3 * 896 * 896];
         for _ in 0..2 {
-            let forward = || tower.forward(&pixels, tower.sizes().grid, &CancellationToken::new()).expect("an image");
+            let forward =
+                || tower.forward(&pixels, tower.sizes().largest, &CancellationToken::new()).expect("an image");
             let (rows, taken) = counting::peak(forward);
             assert_eq!(rows.len(), 256 * 48);
             assert!(taken <= planned, "{taken} of {planned}");
@@ -65,7 +66,7 @@ fn an_image_takes_what_was_planned() {
                 .load(folder.path())
                 .expect("a model");
             let tower = model.tower().expect("a tower");
-            tower.forward(&pixels, tower.sizes().grid, &CancellationToken::new()).expect("an image").len()
+            tower.forward(&pixels, tower.sizes().largest, &CancellationToken::new()).expect("an image").len()
         });
         assert!(taken >= planned / 2, "{taken} of {planned}");
     }

@@ -296,6 +296,8 @@ pub struct VisionSummary {
     pub parameters: u64,
     /// Height and width of the largest image, in pixels.
     pub largest_image: [usize; 2],
+    /// Whether images may be smaller.
+    pub smaller: bool,
     /// Tokens that such an image becomes.
     pub tokens: usize,
 }
@@ -306,6 +308,7 @@ impl VisionSummary {
             tower: spec.name,
             parameters: spec.parameters(),
             largest_image: [spec.largest.rows, spec.largest.columns].map(|side| side.saturating_mul(spec.patch_size)),
+            smaller: spec.smaller,
             tokens: spec.tokens(spec.largest),
         }
     }

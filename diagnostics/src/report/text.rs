@@ -265,8 +265,9 @@ fn talk_lines(model: &ModelSummary, page: &mut Page<'_>) {
         page.row("sampling", format_args!("{}", model.sampling));
     }
     embeds_line(&model.embeds, page);
-    if let Some(VisionSummary { tower, parameters, largest_image: [height, width], tokens }) = model.vision {
-        let image = format!("images of {height} by {width} pixels as {tokens} tokens");
+    if let Some(VisionSummary { tower, parameters, largest_image: [height, width], smaller, tokens }) = model.vision {
+        let up_to = if smaller { "up to " } else { "" };
+        let image = format!("images of {up_to}{height} by {width} pixels as {tokens} tokens");
         page.row("sees", format_args!("by {tower}, {} parameters: {image}", in_words(parameters)));
     }
     match model.labels.as_slice() {

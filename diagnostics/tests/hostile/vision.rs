@@ -1,5 +1,5 @@
-//! Vision towers that are asked for, with one thing wrong: a Gemma 3 of one layer with a tower of one, made of the names and shapes of
-//! its tensors.
+//! Vision towers that are asked for, with one thing wrong: a Gemma 3 and a Mistral 3 of one layer with a tower of one, made of the names
+//! and shapes of their tensors.
 
 use crate::edit::Files;
 use crate::single::made;
@@ -149,5 +149,86 @@ pub fn cases(table: &mut Table) {
         });
         table.refuses(&format!("{name} of another shape"), &flat.tree(), "", 15, &[&name, "has shape"]);
     }
+    mistral3(table);
     table.vision = false;
+}
+
+fn mistral3(table: &mut Table) {
+    let text: [(&str, &[u64]); 12] = [
+        ("model.embed_tokens.weight", &[272, 32]),
+        ("lm_head.weight", &[272, 32]),
+        ("model.norm.weight", &[32]),
+        ("model.layers.0.input_layernorm.weight", &[32]),
+        ("model.layers.0.post_attention_layernorm.weight", &[32]),
+        ("model.layers.0.self_attn.q_proj.weight", &[32, 32]),
+        ("model.layers.0.self_attn.k_proj.weight", &[16, 32]),
+        ("model.layers.0.self_attn.v_proj.weight", &[16, 32]),
+        ("model.layers.0.self_attn.o_proj.weight", &[32, 32]),
+        ("model.layers.0.mlp.gate_proj.weight", &[48, 32]),
+        ("model.layers.0.mlp.up_proj.weight", &[48, 32]),
+        ("model.layers.0.mlp.down_proj.weight", &[32, 48]),
+    ];
+    let seeing: [(&str, &[u64]); 15] = [
+        ("vision_tower.patch_conv.weight", &[16, 3, 14, 14]),
+        ("vision_tower.ln_pre.weight", &[16]),
+        ("vision_tower.transformer.layers.0.attention_norm.weight", &[16]),
+        ("vision_tower.transformer.layers.0.ffn_norm.weight", &[16]),
+        ("vision_tower.transformer.layers.0.attention.q_proj.weight", &[16, 16]),
+        ("vision_tower.transformer.layers.0.attention.k_proj.weight", &[16, 16]),
+        ("vision_tower.transformer.layers.0.attention.v_proj.weight", &[16, 16]),
+        ("vision_tower.transformer.layers.0.attention.o_proj.weight", &[16, 16]),
+        ("vision_tower.transformer.layers.0.feed_forward.gate_proj.weight", &[24, 16]),
+        ("vision_tower.transformer.layers.0.feed_forward.up_proj.weight", &[24, 16]),
+        ("vision_tower.transformer.layers.0.feed_forward.down_proj.weight", &[16, 24]),
+        ("multi_modal_projector.norm.weight", &[16]),
+        ("multi_modal_projector.patch_merger.merging_layer.weight", &[16, 64]),
+        ("multi_modal_projector.linear_1.weight", &[32, 16]),
+        ("multi_modal_projector.linear_2.weight", &[32, 32]),
+    ];
+    let text = text.map(|(name, shape)| (format!("language_model.{name}"), shape.to_vec()));
+    let named = seeing.map(|(name, shape)| (name.to_owned(), shape.to_vec()));
+    let config = json!({
+        "architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3",
+        "text_config": {
+            "model_type": "mistral", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "head_dim": 16,
+            "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 272, "max_position_embeddings": 512,
+            "rms_norm_eps": 1e-5, "rope_theta": 1e6, "tie_word_embeddings": false,
+        },
+        "vision_config": {
+            "model_type": "pixtral", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "head_dim": 8,
+            "num_attention_heads": 2, "image_size": 56, "patch_size": 14, "hidden_act": "silu", "rope_theta": 1e4,
+        },
+    });
+    let sound = made(&config, text.into_iter().chain(named.clone()));
+    table.accepts("a Pixtral", &sound.tree(), "");
+    let vision = "vision_config";
+    let cases: &[(&str, &str, Value, u8, &str)] = &[
+        ("", "vision_feature_layer", json!(-2), 11, "vision_feature_layer -2"),
+        ("", "vision_feature_layer", json!([-1, -2]), 11, "vision_feature_layer"),
+        ("", "projector_hidden_act", json!("silu"), 11, "projector_hidden_act"),
+        ("", "spatial_merge_size", json!(0), 10, "spatial_merge_size"),
+        ("", "spatial_merge_size", json!(5), 15, "spatial_merge_size is 5"),
+        ("", "spatial_merge_size", json!(4), 15, "merging_layer.weight"),
+        ("", "multimodal_projector_bias", json!(true), 15, "linear_1.bias"),
+        ("", "multimodal_projector_bias", json!("no"), 10, "multimodal_projector_bias"),
+        (vision, "hidden_act", json!("relu"), 11, "vision_config.hidden_act"),
+        (vision, "head_dim", json!(6), 15, "heads have 6 elements"),
+        (vision, "rope_theta", json!(1), 10, "rope_theta"),
+        (vision, "rope_theta", json!("10000"), 10, "rope_theta"),
+        (vision, "rope_parameters", json!({"rope_type": "yarn"}), 11, "a rotation yarn"),
+        (vision, "image_size", json!(14), 15, "spatial_merge_size is 2"),
+    ];
+    for (section, key, value, code, says) in cases {
+        let edited = sound.json(CONFIG, |config| in_section(section, config, key, value));
+        table.refuses(&format!("a Pixtral whose {key} is {value}"), &edited.tree(), "", *code, &[says]);
+    }
+    let odd = sound.json(CONFIG, |config| in_section(vision, config, "image_size", &json!(70)));
+    table.accepts("a Pixtral whose largest image has a row of patches too many", &odd.tree(), "");
+    for (name, _) in named {
+        let without = sound.header(MODEL, |header| {
+            let tensor = header.remove(&name).unwrap();
+            header.insert("vision_tower.another".to_owned(), tensor);
+        });
+        table.refuses(&format!("no {name}"), &without.tree(), "", 15, &["is missing", &name]);
+    }
 }

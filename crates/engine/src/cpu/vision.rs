@@ -37,6 +37,7 @@ impl VisionLayers<CpuDevice> for CpuDevice {
         let _scratch = self.leaders.lend();
         match step {
             ProjectorStep::Mean { side } => rows = self.means(&rows, grid, *side)?,
+            &ProjectorStep::Merge { side, by_element } => rows = self.joined(&rows, grid, side, by_element)?,
             ProjectorStep::Norm(norm) => self.norm_rows(norm, &mut rows)?,
             ProjectorStep::Linear(matrix) => rows = self.products(matrix, &rows)?,
             ProjectorStep::Activation(activation) => self.activate_rows(*activation, &mut rows),
@@ -46,6 +47,27 @@ impl VisionLayers<CpuDevice> for CpuDevice {
 }
 
 impl CpuDevice {
+    /// The rows of each square of `side` by `side` side by side, from left to right and then down, or one element of all of them after
+    /// the other.
+    fn joined(&self, rows: &[f32], grid: Grid, side: usize, by_element: bool) -> memory::Result<Vec<f32>> {
+        let (width, columns) = (rows.len() / grid.patches().max(1), grid.columns / side);
+        let all = side * side * width;
+        let mut joined = memory::zeros(grid.rows / side * columns * all, "patches that are joined")?;
+        self.each_row(&mut joined, all, |square, out| {
+            let (top, left) = (square / columns * side, square % columns * side);
+            for place in 0..side * side {
+                let patch = (top + place / side) * grid.columns + left + place % side;
+                let row = &rows[patch * width..][..width];
+                match by_element {
+                    true => out[place..].iter_mut().step_by(side * side).zip(row).for_each(|(out, x)| *out = *x),
+                    false => out[place * width..][..width].copy_from_slice(row),
+                }
+            }
+            Ok(())
+        })?;
+        Ok(joined)
+    }
+
     /// The mean of each square of `side` by `side` rows, added up from left to right and then down.
     fn means(&self, rows: &[f32], grid: Grid, side: usize) -> memory::Result<Vec<f32>> {
         let (width, columns) = (rows.len() / grid.patches().max(1), grid.columns / side);

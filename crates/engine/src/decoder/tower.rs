@@ -3,18 +3,19 @@
 use super::device::required;
 use super::layer::Layer;
 use super::load::Load;
-use super::{Batch, Device, Sequence};
+use super::{Angles, Batch, Device, Sequence};
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::weights::Weights;
-use model_factory_spec::spec::{Grid, ProjectorStep, VisionSpec, VisionWeights};
+use model_factory_spec::spec::{AxialRope, Grid, ProjectorStep, VisionSpec, VisionWeights};
 
 /// The tower of one model on the device `D`. It computes an image in the memory that a plan counts for one: callers take turns.
 pub struct Tower<D: Device> {
     device: D,
     weights: VisionWeights<D>,
     sizes: TowerSizes,
+    rope: Option<(AxialRope, usize)>,
 }
 
 /// What a tower takes and gives.
@@ -25,10 +26,12 @@ pub struct TowerSizes {
     pub channels: usize,
     /// The side of a patch, in pixels.
     pub patch_size: usize,
-    /// The patches of an image.
-    pub grid: Grid,
-    /// Rows that an image becomes.
-    pub tokens: usize,
+    /// The patches of the largest image.
+    pub largest: Grid,
+    /// The patches of which the sides of smaller images are whole multiples; none where all images are as large.
+    pub multiple: Option<usize>,
+    /// Patches that become one row.
+    pub patches_a_token: usize,
     /// Elements of a row.
     pub output: usize,
 }
@@ -50,11 +53,13 @@ impl<D: Device> Tower<D> {
         let sizes = TowerSizes {
             channels: spec.channels,
             patch_size: spec.patch_size,
-            grid: spec.largest,
-            tokens: spec.tokens(spec.largest),
+            largest: spec.largest,
+            multiple: spec.smaller.then(|| spec.multiple()),
+            patches_a_token: spec.multiple().saturating_mul(spec.multiple()),
             output: spec.output,
         };
-        Ok(Tower { weights: spec.weights.try_map(&mut Load { device: &device, weights })?, device, sizes })
+        let rope = spec.rope.map(|rope| (rope, spec.head_dim));
+        Ok(Tower { weights: spec.weights.try_map(&mut Load { device: &device, weights })?, device, sizes, rope })
     }
 
     /// What it takes and gives.
@@ -87,10 +92,17 @@ impl<D: Device> Tower<D> {
         };
         let mut sequences = memory::reserved(1, "the sequences of a batch")?;
         sequences.push(all);
+        let mut angles = memory::reserved(1, "angles of patches")?;
+        if let Some((rope, head_dim)) = self.rope {
+            angles.push(Angles::of_patches(rope, head_dim, grid)?);
+        }
         let mut rows = Vec::new();
-        self.device.run(Batch { sequences, rows: patches, angles: Vec::new() }, &mut |pass, _| {
+        self.device.run(Batch { sequences, rows: patches, angles }, &mut |pass, _| {
             cancel.check()?;
             vision.embed_patches(pass, &self.weights, image)?;
+            if let Some(norm) = &self.weights.input_norm {
+                required(extensions.encoder)?.norm(pass, norm)?;
+            }
             for (index, weights) in self.weights.layers.iter().enumerate() {
                 let layer = Layer { device: &self.device, extensions: &extensions, weights, index, residual: 1.0 };
                 cancel.check()?;
@@ -109,13 +121,22 @@ impl<D: Device> Tower<D> {
     }
 
     fn image<'p>(&self, values: &'p [f32], grid: Grid) -> Result<Pixels<'p>> {
-        let TowerSizes { channels, patch_size, grid: expected, .. } = self.sizes;
+        let TowerSizes { channels, patch_size, largest, multiple, .. } = self.sizes;
         let pixels =
             |grid: Grid| grid.patches().saturating_mul(channels).saturating_mul(patch_size.saturating_mul(patch_size));
-        if grid != expected || values.len() != pixels(grid) {
+        let fits = |side: usize, most: usize| match multiple {
+            Some(multiple) => side > 0 && side <= most && side.is_multiple_of(multiple),
+            None => side == most,
+        };
+        if !fits(grid.rows, largest.rows) || !fits(grid.columns, largest.columns) || values.len() != pixels(grid) {
             let words =
                 |grid: Grid, values: usize| format!("{values} values of {} by {} patches", grid.rows, grid.columns);
-            return Err(Error::Image { found: words(grid, values.len()), expected: words(expected, pixels(expected)) });
+            let most = words(largest, pixels(largest));
+            let expected = match multiple {
+                Some(multiple) => format!("up to {most}, the sides multiples of {multiple}"),
+                None => most,
+            };
+            return Err(Error::Image { found: words(grid, values.len()), expected });
         }
         Ok(Pixels { values, grid, patch_size })
     }

@@ -21,6 +21,7 @@ pub(super) const FAMILY: Family = Family {
         encoder: Encoder::UnlessCausal,
         tied: (false, "the default of transformers' LlamaConfig"),
         classifier: Some(SCORE),
+        images: Some(ImageRows::Causal),
         ..HEAD
     },
     variants: &[

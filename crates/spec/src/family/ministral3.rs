@@ -17,7 +17,11 @@ pub(super) const FAMILY: Family = Family {
         unsaid_scaling: Some("transformers' Ministral3Config has a YaRN of its own"),
         ..PERMUTED
     },
-    head: HeadTable { tied: (false, "the default of transformers' Ministral3Config"), ..HEAD },
+    head: HeadTable {
+        tied: (false, "the default of transformers' Ministral3Config"),
+        images: Some(ImageRows::Causal),
+        ..HEAD
+    },
     name: "Ministral 3",
     ..LLAMA_LIKE
 };

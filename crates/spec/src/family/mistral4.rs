@@ -45,7 +45,7 @@ pub(super) const FAMILY: Family = Family {
         unsaid_scaling: Some("transformers' Mistral4Config has a YaRN of its own"),
         ..deepseek2::FAMILY.rope
     },
-    head: HeadTable { tied: (false, CONFIG), ..HEAD },
+    head: HeadTable { tied: (false, CONFIG), images: Some(ImageRows::Causal), ..HEAD },
     variants: &[],
     name: "Mistral 4",
     ..deepseek2::FAMILY

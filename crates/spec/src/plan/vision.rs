@@ -34,7 +34,9 @@ pub fn vision_bytes(spec: &VisionSpec, threads: usize) -> u64 {
     let of_threads = CpuBuffers { operand: buffers.operand.max(spec.output), ..buffers }.of_threads(threads, patches);
     let values = product(&[patches, spec.patch_elements(), size_of::<f32>()]);
     let kept = product(&[KEPT_IMAGES, spec.tokens(spec.largest), spec.output, size_of::<f32>()]);
-    sum(&[values, buffers.bytes(patches), of_threads, projector_bytes(spec), kept])
+    // Cosines and sines of half of a head's elements each.
+    let angles = if spec.rope.is_some() { product(&[patches, spec.head_dim, size_of::<f32>()]) } else { 0 };
+    sum(&[values, buffers.bytes(patches), of_threads, angles, projector_bytes(spec), kept])
 }
 
 /// Bytes of the rows of a projector: of a step its input, that as a product reads it, and its output.
@@ -47,6 +49,10 @@ fn projector_bytes(spec: &VisionSpec) -> u64 {
             ProjectorStep::Linear(linear) => {
                 width = linear.outputs();
                 [rows(grid, columns), rows(grid, columns), rows(left, width)]
+            }
+            ProjectorStep::Merge { side, .. } => {
+                width = width.saturating_mul(side * side);
+                [rows(grid, columns), 0, rows(left, width)]
             }
             ProjectorStep::Mean { .. } => [rows(grid, columns), 0, rows(left, width)],
             ProjectorStep::Norm(_) | ProjectorStep::Activation(_) => [rows(grid, columns), 0, 0],

@@ -31,7 +31,9 @@ impl ImagePrompt {
             Ok(match *piece {
                 PromptPiece::Text(text) => PromptPiece::Text(text),
                 PromptPiece::Token(key) => PromptPiece::Token(id(key)?),
+                PromptPiece::Special(text) => PromptPiece::Special(text),
                 PromptPiece::Rows => PromptPiece::Rows,
+                PromptPiece::Lines(text) => PromptPiece::Lines(text),
             })
         };
         let pieces = tower.prompt.pieces.iter().map(piece).collect::<Result<_>>()?;
@@ -61,6 +63,18 @@ impl VisionSpec {
         let file = &self.processor.file;
         let contradiction = |one: String, other: String| Err(Error::contradiction(file, one, other));
         let Grid { rows, columns } = self.largest;
+        if let Rule::Within { limit, patch, merge } = self.processor.rule {
+            let (own, unit) = ([self.patch_size, self.multiple()], patch.saturating_mul(merge).max(1));
+            if [patch as usize, merge as usize] != own {
+                let one = format!("images are squares of {merge} by {merge} patches of {patch} pixels");
+                return contradiction(one, format!("the tower has {} by {} of {}", own[1], own[1], own[0]));
+            }
+            let most = [limit.width, limit.height].map(|side| (side.div_ceil(unit) * merge) as usize);
+            if most[0] > columns || most[1] > rows {
+                let one = format!("images have up to {} by {} patches", most[0], most[1]);
+                return contradiction(one, format!("the tower takes {columns} by {rows}"));
+            }
+        }
         if let Rule::Fixed { size, tokens } = self.processor.rule {
             let taken = [columns, rows].map(|patches| patches.saturating_mul(self.patch_size));
             if [size.width as usize, size.height as usize] != taken {
@@ -82,6 +96,11 @@ impl VisionSpec {
     /// When the model does not take images of this size.
     pub fn grids(&self, image: Size) -> Result<Vec<Grid>, SizeError> {
         Ok(self.grids_of(&self.processor.geometry(image)?))
+    }
+
+    /// Rows of the language model from left to right in an image of these patches.
+    pub fn columns(&self, grid: Grid) -> usize {
+        self.weights.projector.iter().fold(grid, |grid, step| step.left(grid)).columns
     }
 
     /// The patches of each part of an image that becomes `geometry`.

@@ -65,7 +65,7 @@ pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
 pub use images::ImagePrompt;
-pub use vision::{Grid, ProjectorStep, VisionSpec, VisionWeights};
+pub use vision::{AxialRope, Grid, ProjectorStep, VisionSpec, VisionWeights};
 pub use weights::{MapWeights, Stored, Weight, WeightTypes};
 
 use crate::header::TensorInfo;

@@ -7,12 +7,12 @@ use super::weights::{mapped, weights};
 use super::{LayerWeights, LinearWeights, MapWeights, Norm, NormWeights, Sizes, Stored, WeightTypes, elements};
 use crate::block::DenseActivation;
 use crate::error::{ArchitectureErrorKind, Error, Result};
-use crate::family::{NormKind, Role};
+use crate::family::{Bias, NormKind, Role};
 use crate::header::config::{ConfigFiles, Section};
 use crate::header::{Fields, Metadata, TensorInfo, TensorTable};
 use crate::quantization::Recognised;
 use crate::vision::processor::ImageProcessor;
-use crate::vision::{Names, Step, TOWERS, Tower};
+use crate::vision::{AxialTable, Epsilon, Names, Outputs, Step, TOWERS, Tower};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -34,6 +34,10 @@ pub struct VisionSpec {
     pub patch_size: usize,
     /// The patches of the largest image.
     pub largest: Grid,
+    /// Whether an image may have fewer; its sides are whole multiples of [`multiple`](Self::multiple) patches.
+    pub smaller: bool,
+    /// How queries and keys are rotated by the places of patches, where they are.
+    pub rope: Option<AxialRope>,
     /// Width of the residual stream of its blocks.
     pub hidden: usize,
     /// Width of a feed-forward layer.
@@ -50,6 +54,15 @@ pub struct VisionSpec {
     pub prompt: ImagePrompt,
     /// The weights by role.
     pub weights: VisionWeights,
+}
+
+/// A rotation by two places: the first half of a head's pairs by the row of a patch, the second half by its column.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AxialRope {
+    /// The base.
+    pub theta: f64,
+    /// Whether frequencies of rows and columns are every other one of those of a head; otherwise they are alike.
+    pub alternating: bool,
 }
 
 /// The patches of an image.
@@ -75,6 +88,8 @@ weights! {
         pub patches: W::Matrix = matrix,
         /// What is added to these rows, one for each patch of the largest image, `[patches, hidden]`.
         pub positions: Option<W::Matrix> = optional matrix,
+        /// The norm of these rows, `[hidden]`.
+        pub input_norm: Option<W::Norm> = optional norm,
         /// The blocks in order.
         pub layers: Vec<LayerWeights<W>> = list part,
         /// The norm of the residual stream after them, `[hidden]`.
@@ -90,6 +105,9 @@ weights! {
 pub enum ProjectorStep<W: WeightTypes = Stored> {
     /// Each square of `side` by `side` rows becomes their mean.
     Mean { side: usize },
+    /// The rows of each square of `side` by `side` become one, side by side from left to right and then down; `by_element` the first
+    /// elements of all of them, then the second ones, and so on.
+    Merge { side: usize, by_element: bool },
     /// The norm of each row.
     Norm(W::Norm),
     /// A linear layer.
@@ -102,18 +120,24 @@ impl<W: WeightTypes> ProjectorStep<W> {
     fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<ProjectorStep<M::To>, M::Error> {
         Ok(match self {
             ProjectorStep::Mean { side } => ProjectorStep::Mean { side: *side },
+            &ProjectorStep::Merge { side, by_element } => ProjectorStep::Merge { side, by_element },
             ProjectorStep::Norm(norm) => ProjectorStep::Norm(map.norm(norm)?),
             ProjectorStep::Linear(linear) => ProjectorStep::Linear(map.matrix(linear)?),
             ProjectorStep::Activation(activation) => ProjectorStep::Activation(*activation),
         })
     }
 
+    /// The side of the squares of patches that become one.
+    pub fn side(&self) -> usize {
+        match self {
+            ProjectorStep::Mean { side } | ProjectorStep::Merge { side, .. } => *side,
+            ProjectorStep::Norm(_) | ProjectorStep::Linear(_) | ProjectorStep::Activation(_) => 1,
+        }
+    }
+
     /// The patches that are left of `grid`.
     pub fn left(&self, grid: Grid) -> Grid {
-        match self {
-            ProjectorStep::Mean { side } => Grid { rows: grid.rows / side, columns: grid.columns / side },
-            ProjectorStep::Norm(_) | ProjectorStep::Linear(_) | ProjectorStep::Activation(_) => grid,
-        }
+        Grid { rows: grid.rows / self.side(), columns: grid.columns / self.side() }
     }
 }
 
@@ -126,6 +150,11 @@ impl VisionSpec {
     /// The rows of the language model that an image of these patches becomes.
     pub fn tokens(&self, grid: Grid) -> usize {
         self.weights.projector.iter().fold(grid, |grid, step| step.left(grid)).patches()
+    }
+
+    /// The patches of which the sides of an image are whole multiples.
+    pub fn multiple(&self) -> usize {
+        self.weights.projector.iter().map(ProjectorStep::side).fold(1, usize::saturating_mul)
     }
 
     /// The tensors of its weights.
@@ -178,7 +207,8 @@ pub(super) fn resolve(text: &Reader<'_>, files: Files<'_>, sizes: &Sizes) -> Res
         config: Some(section),
         assumptions: RefCell::default(),
     };
-    let (spec, used) = spec(&reader, tower, files, sizes.hidden, (processor, prompt))?;
+    refuse_others(text, tower)?;
+    let (spec, used) = spec(&reader, tower, files, (sizes.hidden, text.norms()?.1), (processor, prompt))?;
     for assumed in reader.assumptions.into_inner() {
         text.assume(format!("{VISION_CONFIG}: {assumed}"));
     }
@@ -200,11 +230,27 @@ pub(super) fn note_unused(text: &Reader<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Refuses keys that would change the tower or its projector.
+fn refuse_others(text: &Reader<'_>, tower: &Tower) -> Result<()> {
+    let Metadata::Config(files) = &text.header.metadata else { return Ok(()) };
+    for (key, expected) in tower.fixed {
+        match files.config.object().get(*key).filter(|value| !value.is_null()) {
+            Some(value) if value.to_string() != *expected => {
+                let (feature, key, expected) = (format!("{key} {value}"), (*key).to_owned(), (*expected).to_owned());
+                let kind = ArchitectureErrorKind::Feature { feature, key, expected };
+                return Err(Error::Architecture { file: files.config.file().into(), kind });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn spec(
     reader: &Reader<'_>,
     tower: &Tower,
     files: Files<'_>,
-    output: usize,
+    (output, text_eps): (usize, f64),
     (processor, prompt): (ImageProcessor, ImagePrompt),
 ) -> Result<(VisionSpec, BTreeSet<String>)> {
     let sizes = reader.sizes()?;
@@ -223,6 +269,7 @@ fn spec(
         return Err(reader.contradiction(format!("{one} is {image}"), format!("{other} is {patch_size}")));
     }
     let largest = Grid { rows: side, columns: side };
+    let rope = tower.rope.map(|table| reader.axial_rope(table, sizes.head_dim)).transpose()?;
 
     let mut tensors = Tensors::new(reader, files.0, sizes, options, files.1);
     let weight = tower.patches.embedding.config;
@@ -230,18 +277,21 @@ fn spec(
     tensors.set_front(stored.or(tower.fronts.first()).copied().unwrap_or_default());
     let patches = tensors.patches(tower, [channels, patch_size, patch_size])?;
     let positions = tower.patches.positions.map(|names| tensors.positions(names, largest)).transpose()?;
+    let input_norm = tower.patches.norm.map(|_| tensors.norm(Role::EmbeddingNorm, None)).transpose()?;
     let layers = (0..sizes.layers).map(|layer| tensors.layer(layer, None)).collect::<Result<Vec<_>>>()?;
     let final_norm = tensors.norm_if_named(Role::FinalNorm, None)?;
-    let mut build = Projector { tensors: &mut tensors, grid: largest, width: sizes.hidden, output };
+    let mut build = Projector { tensors: &mut tensors, grid: largest, width: sizes.hidden, output, text_eps };
     let projector = tower.projector.iter().map(|step| build.step(step)).collect::<Result<Vec<_>>>()?;
     let used = tensors.used;
-    let weights = VisionWeights { patches, positions, layers, final_norm, projector };
+    let weights = VisionWeights { patches, positions, input_norm, layers, final_norm, projector };
     let Sizes { hidden, feed_forward, heads, head_dim, .. } = sizes;
-    let spec = VisionSpec {
+    let mut spec = VisionSpec {
         name: tower.name,
         channels,
         patch_size,
         largest,
+        smaller: tower.patches.smaller,
+        rope,
         hidden,
         feed_forward,
         heads,
@@ -251,7 +301,30 @@ fn spec(
         prompt,
         weights,
     };
+    let multiple = spec.multiple();
+    spec.largest = Grid { rows: side / multiple * multiple, columns: side / multiple * multiple };
     Ok((spec, used))
+}
+
+impl Reader<'_> {
+    /// The rotation of heads of `head_dim` elements by rows and columns.
+    fn axial_rope(&self, table: AxialTable, head_dim: usize) -> Result<AxialRope> {
+        const KIND: &str = "rope_parameters.rope_type";
+        if let Some(kind) = self.fields().text(KIND)?.filter(|kind| !["axial", "default"].contains(kind)) {
+            return Err(self.feature(&format!("a rotation {kind} of patches"), KIND, "axial"));
+        }
+        if !head_dim.is_multiple_of(4) {
+            let one = format!("heads have {head_dim} elements");
+            return Err(self.contradiction(one, "half of their pairs turn by rows, the others by columns".into()));
+        }
+        let number = |key| self.fields().number(key);
+        let theta = number("rope_parameters.rope_theta")?.or(number("rope_theta")?);
+        let theta = self.or_default(theta, "rope_theta", table.theta);
+        match theta > 1.0 && theta.is_finite() {
+            true => Ok(AxialRope { theta, alternating: table.alternating }),
+            false => Err(self.value("rope_theta", theta, "a number above 1".into())),
+        }
+    }
 }
 
 impl Tensors<'_> {
@@ -289,17 +362,24 @@ struct Projector<'t, 'a> {
     grid: Grid,
     width: usize,
     output: usize,
+    text_eps: f64,
 }
 
 impl Projector<'_, '_> {
     fn step(&mut self, step: &Step) -> Result<ProjectorStep> {
         let resolved = match *step {
             Step::Mean { tokens, side } => ProjectorStep::Mean { side: self.mean(tokens, side)? },
-            Step::Norm { names, kind } => ProjectorStep::Norm(self.norm(names, kind)?),
+            Step::Merge { side, by_element } => {
+                let side = self.merge(side)?;
+                self.width = self.width.saturating_mul(side * side);
+                ProjectorStep::Merge { side, by_element }
+            }
+            Step::Norm { names, kind, eps } => ProjectorStep::Norm(self.norm(names, kind, eps)?),
             Step::Activation(activation) => ProjectorStep::Activation(activation),
-            Step::ToText { names, bias, transposed } => {
-                let (from, to) = (self.width as u64, self.output as u64);
-                let because = format!("width {from} of the tower, width {to} of the language model");
+            Step::Linear { names, outputs, bias, transposed } => {
+                let outputs = if outputs == Outputs::Tower { self.tensors.sizes.hidden } else { self.output };
+                let (from, to) = (self.width as u64, outputs as u64);
+                let because = format!("rows of {from} elements of the tower, rows of {to} elements");
                 let shape = if transposed { [from, to] } else { [to, from] };
                 let stem = self.stem(names);
                 let name = if self.tensors.stores(&stem) { stem.clone() } else { format!("{stem}.weight") };
@@ -308,13 +388,35 @@ impl Projector<'_, '_> {
                     true => self.tensors.check_float(&weight, "a float (matrices that are stored by inputs)")?,
                     false => self.tensors.check_matrix_dtype(&weight)?,
                 }
-                let bias = if bias { Some(self.vector(&format!("{stem}.bias"), self.output)?) } else { None };
-                self.width = self.output;
+                let has_bias = self.has_bias(bias)?;
+                let bias = if has_bias { Some(self.vector(&format!("{stem}.bias"), outputs)?) } else { None };
+                self.width = outputs;
                 ProjectorStep::Linear(LinearWeights { transposed, bias, ..LinearWeights::new(weight) })
             }
         };
         self.grid = resolved.left(self.grid);
         Ok(resolved)
+    }
+
+    /// Whether a linear layer has a bias.
+    fn has_bias(&self, bias: Option<Bias>) -> Result<bool> {
+        let Metadata::Config(files) = &self.tensors.reader.header.metadata else { return Ok(false) };
+        Ok(match bias {
+            None => false,
+            Some(Bias::Always) => true,
+            Some(Bias::Flag(flag)) => files.config.boolean(flag)?.unwrap_or(false),
+            Some(Bias::UnlessFlag(flag)) => files.config.boolean(flag)?.unwrap_or(true),
+        })
+    }
+
+    /// The side of the squares of patches that are joined.
+    fn merge(&self, side: (&'static str, usize, &str)) -> Result<usize> {
+        let reader = self.tensors.reader;
+        let Metadata::Config(files) = &reader.header.metadata else { return Ok(1) };
+        let stored = files.config.unsigned(side.0)?.map(|count| reader.bounded(side.0, count)).transpose()?;
+        let found = reader.or_default(stored, side.0, (side.1, side.2));
+        let fits = found <= self.grid.rows && found <= self.grid.columns;
+        if fits { Ok(found) } else { Err(self.no_squares(side.0, found)) }
     }
 
     /// The side of the squares of patches that become one row each.
@@ -348,10 +450,11 @@ impl Projector<'_, '_> {
         self.tensors.reader.contradiction(format!("{key} is {found}"), other)
     }
 
-    fn norm(&mut self, names: Names, kind: NormKind) -> Result<NormWeights> {
+    fn norm(&mut self, names: Names, kind: NormKind, eps: Epsilon) -> Result<NormWeights> {
         let (stem, width) = (self.stem(names), self.width);
         let weight = Some(self.vector(&format!("{stem}.weight"), width)?);
-        let (eps, gguf) = (self.tensors.options.norm_eps, self.tensors.reader.is_gguf());
+        let eps = if eps == Epsilon::Text { self.text_eps } else { self.tensors.options.norm_eps };
+        let gguf = self.tensors.reader.is_gguf();
         let kind = match kind {
             NormKind::Rms => Norm::Rms { eps, offset: false },
             NormKind::RmsFromOne => Norm::Rms { eps, offset: !gguf },

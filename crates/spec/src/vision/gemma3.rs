@@ -1,6 +1,6 @@
 //! Gemma 3: SigLIP, of whose patches each square becomes a row by its mean, a norm and a product.
 
-use super::{IdKey, Names, PatchTable, PromptPiece, PromptTable, Step, Tower, siglip};
+use super::{Epsilon, IdKey, Names, Outputs, PatchTable, PromptPiece, PromptTable, Step, Tower, siglip};
 use crate::family::{Key, NormKind};
 
 const BEGIN: IdKey = ("boi_token_index", 255_999, CONFIG);
@@ -34,7 +34,11 @@ pub(super) const TOWER: Tower = Tower {
         embedding: Names { gguf: "v.patch_embd", config: "embeddings.patch_embedding" },
         bias: true,
         positions: Some(Names { gguf: "v.position_embd", config: "embeddings.position_embedding" }),
+        norm: None,
+        smaller: false,
     },
+    rope: None,
+    fixed: &[],
     projector: &[
         Step::Mean {
             tokens: ("mm_tokens_per_image", 256, "the default of transformers' Gemma3Config"),
@@ -43,10 +47,12 @@ pub(super) const TOWER: Tower = Tower {
         Step::Norm {
             names: Names { gguf: "mm.soft_emb_norm", config: "multi_modal_projector.mm_soft_emb_norm" },
             kind: NormKind::RmsFromOne,
+            eps: Epsilon::Encoder,
         },
-        Step::ToText {
+        Step::Linear {
             names: Names { gguf: "mm.input_projection", config: "multi_modal_projector.mm_input_projection_weight" },
-            bias: false,
+            outputs: Outputs::Text,
+            bias: None,
             transposed: true,
         },
     ],

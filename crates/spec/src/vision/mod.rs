@@ -2,14 +2,15 @@
 //! data only; the blocks of a tower are those of a [`Family`].
 
 mod gemma3;
+mod mistral3;
 pub mod processor;
 mod siglip;
 
 use crate::block::DenseActivation;
-use crate::family::{Family, Key, NormKind};
+use crate::family::{Bias, Family, Key, NormKind};
 
 /// Every supported tower.
-pub const TOWERS: &[&Tower] = &[&gemma3::TOWER];
+pub const TOWERS: &[&Tower] = &[&gemma3::TOWER, &mistral3::TOWER];
 
 /// One kind of towers with their projector: how files name things, and what is computed in which order.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,10 @@ pub struct Tower {
     pub prompt: PromptTable,
     /// The input.
     pub patches: PatchTable,
+    /// How queries and keys are rotated by the places of patches, where they are.
+    pub rope: Option<AxialTable>,
+    /// Keys of `config.json` that must have this value where they are present, in JSON, by the path from the root.
+    pub fixed: &'static [(&'static str, &'static str)],
     /// The steps from the blocks' output to rows of the language model.
     pub projector: &'static [Step],
 }
@@ -66,8 +71,12 @@ pub enum PromptPiece<I> {
     Text(&'static str),
     /// A token.
     Token(I),
+    /// A token by its text.
+    Special(&'static str),
     /// The placeholder, once for each row.
     Rows,
+    /// The placeholder, once for each row, and between the lines of an image the token of this text.
+    Lines(&'static str),
 }
 
 /// How the pixels of an image become rows of the first block.
@@ -85,6 +94,37 @@ pub struct PatchTable {
     pub bias: bool,
     /// The position embeddings, a row for each patch of the largest image from left to right and then down, where there are any.
     pub positions: Option<Names>,
+    /// The norm of these rows, where there is one.
+    pub norm: Option<Names>,
+    /// Whether images may be smaller than the largest, in whole squares of patches that the projector joins.
+    pub smaller: bool,
+}
+
+/// A rotation by two places: half of a head's pairs by the row of a patch, the other half by its column.
+#[derive(Clone, Copy, Debug)]
+pub struct AxialTable {
+    /// The base where `config.json` gives none, with its source.
+    pub theta: (f64, &'static str),
+    /// Whether frequencies of rows and columns are every other one of those of a head; otherwise they are alike.
+    pub alternating: bool,
+}
+
+/// The epsilon of a projector's norm. Complete.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Epsilon {
+    /// That of the encoder.
+    Encoder,
+    /// That of the language model.
+    Text,
+}
+
+/// Elements of the outputs of a projector's linear layer. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outputs {
+    /// As many as the tower is wide.
+    Tower,
+    /// As many as the language model is wide.
+    Text,
 }
 
 /// A step of a projector. Complete.
@@ -94,10 +134,13 @@ pub enum Step {
     /// The mean of each square of patches: so many that `tokens` rows are left of an image, by this key of `config.json`; in GGUF the
     /// `side` of a square in patches. Each with its default and its source.
     Mean { tokens: (&'static str, usize, &'static str), side: (&'static str, usize, &'static str) },
-    /// A norm of each row, with the epsilon of the encoder.
-    Norm { names: Names, kind: NormKind },
-    /// A linear layer to rows of the language model; `transposed` where it is stored `[inputs, outputs]`.
-    ToText { names: Names, bias: bool, transposed: bool },
+    /// The rows of each square of patches side by side, from left to right and then down, `by_element` one element of all after the
+    /// other: the side of a square by this key of `config.json`, with its default and its source.
+    Merge { side: (&'static str, usize, &'static str), by_element: bool },
+    /// A norm of each row.
+    Norm { names: Names, kind: NormKind, eps: Epsilon },
+    /// A linear layer; `transposed` where it is stored `[inputs, outputs]`. A flag of its bias is a key of the root.
+    Linear { names: Names, outputs: Outputs, bias: Option<Bias>, transposed: bool },
     /// An activation.
     Activation(DenseActivation),
 }
