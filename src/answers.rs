@@ -58,14 +58,16 @@ impl Model {
         options: &GenerateOptions,
     ) -> Result<Vec<Generation<Session>>> {
         in_ranges([("n", Some(n as f64), 1.0..=MAX_ANSWERS as f64, "a whole number from 1 to 128")])?;
-        let ids = self.prompt_ids_within(prompt.into(), &options.template_options(), self.context_length())?;
+        let prompt = prompt.into();
+        let ids = self.prompt_ids_within(prompt, &options.template_options(), self.context_length())?;
+        let prompt = if let Prompt::Input(_) = prompt { prompt } else { Prompt::Ids(&ids) };
         // One answer needs no copy of options, whose tools may be large.
-        let mut generations = vec![self.generate(&*ids, options)?];
+        let mut generations = vec![self.generate(prompt, options)?];
         if n > 1 {
             let (mut seeded, seed) = (options.clone(), generations[0].finish().1.seed);
             for index in 1..n as u64 {
                 seeded.sampling.seed = Some(seed.wrapping_add(index));
-                generations.push(self.generate(&*ids, &seeded)?);
+                generations.push(self.generate(prompt, &seeded)?);
             }
         }
         Ok(generations)

@@ -15,7 +15,7 @@ pub use draft::DraftError;
 pub use embed::EmbedError;
 #[cfg(feature = "cuda")]
 pub use model_factory_cuda::{CudaError, NVRTC_VARIABLE};
-pub use model_factory_engine::Error as EngineError;
+pub use model_factory_engine::{Error as EngineError, SoftTokensError};
 #[cfg(feature = "hub")]
 pub use model_factory_hub::HubError;
 pub use model_factory_kernels::memory::OutOfMemory;
@@ -67,6 +67,9 @@ pub enum Error {
     /// An id has no row in the embedding (exit code 2).
     #[error("token {id} is outside the vocabulary of {vocab}")]
     TokenOutOfVocabulary { id: u32, vocab: usize },
+    /// The soft tokens of an image are not what the model takes (exit code 2; 13 on a GPU).
+    #[error(transparent)]
+    SoftTokens(Box<SoftTokensError>),
     /// A text could not be turned into ids (exit code 1).
     #[error("the text cannot be turned into ids: {0}")]
     Encode(#[from] EncodeError),
@@ -172,7 +175,9 @@ impl Error {
             Error::Embed(error) => error.kind(),
             Error::SessionFile(error) => error.kind(),
             Error::Grammar(error) if matches!(**error, GrammarError::Memory { .. }) => ErrorKind::OutOfMemory,
+            Error::SoftTokens(error) if **error == SoftTokensError::Device => ErrorKind::Unsupported,
             Error::EmptyPrompt
+            | Error::SoftTokens(_)
             | Error::TokenOutOfVocabulary { .. }
             | Error::Encode(_)
             | Error::Option { .. }
@@ -205,6 +210,7 @@ impl Error {
             #[cfg(feature = "hub")]
             Error::Hub(error) => error.code(),
             Error::Encode(_) => 1,
+            Error::SoftTokens(error) if **error == SoftTokensError::Device => 13,
             _ => match self.kind() {
                 ErrorKind::InvalidRequest | ErrorKind::TooLong => 2,
                 ErrorKind::Unsupported => 10,
@@ -256,7 +262,8 @@ fn device_kind(code: u8) -> ErrorKind {
 fn engine_kind(error: &EngineError) -> ErrorKind {
     match error {
         EngineError::Files(_) | EngineError::Io { .. } => code_kind(error.code()),
-        EngineError::TokenOutOfVocabulary { .. } => ErrorKind::InvalidRequest,
+        EngineError::TokenOutOfVocabulary { .. } | EngineError::Image { .. } => ErrorKind::InvalidRequest,
+        EngineError::SoftTokens(error) if *error != SoftTokensError::Device => ErrorKind::InvalidRequest,
         EngineError::Cancelled => ErrorKind::Cancelled,
         error => device_kind(error.code()),
     }
@@ -284,6 +291,7 @@ impl From<EngineError> for Error {
             EngineError::Cancelled => Error::Cancelled,
             EngineError::OutOfMemory(refused) => Error::OutOfMemory(refused),
             EngineError::TokenOutOfVocabulary { id, vocab } => Error::TokenOutOfVocabulary { id, vocab },
+            EngineError::SoftTokens(error) => error.into(),
             EngineError::NoHead => EmbedError::NoHead.into(),
             EngineError::Files(error) => Error::Files(error),
             EngineError::Io { path, source } => Error::Io { path, source },
@@ -315,7 +323,8 @@ macro_rules! boxed {
     };
 }
 
-boxed!(Draft(DraftError), Embed(EmbedError), Grammar(GrammarError), SessionFile(SessionFileError), Tool(ToolError));
+boxed!(Draft(DraftError), Embed(EmbedError), Grammar(GrammarError), SessionFile(SessionFileError));
+boxed!(SoftTokens(SoftTokensError), Tool(ToolError));
 
 impl From<TextError> for Error {
     fn from(error: TextError) -> Self {
@@ -358,6 +367,9 @@ mod tests {
             (EngineError::Forked.into(), ErrorKind::Internal, 1),
             (EngineError::NoHead.into(), ErrorKind::Unsupported, 10),
             (EngineError::TokenOutOfVocabulary { id: 1, vocab: 1 }.into(), ErrorKind::InvalidRequest, 2),
+            (EngineError::Image { found: "a".into(), expected: "b".into() }.into(), ErrorKind::InvalidRequest, 2),
+            (EngineError::SoftTokens(SoftTokensError::NoGrid).into(), ErrorKind::InvalidRequest, 2),
+            (SoftTokensError::Device.into(), ErrorKind::Unsupported, 13),
             (EngineError::CacheBudget { asked: 2, left: 1, budget: 1 }.into(), ErrorKind::OutOfMemory, 14),
             (EngineError::Internal("a test".into()).into(), ErrorKind::Internal, 1),
             (EngineError::Device { error: Arc::new(std::fmt::Error), code: 13 }.into(), ErrorKind::Unsupported, 13),

@@ -5,7 +5,7 @@ mod remote;
 
 use crate::cancel::CancellationToken;
 use crate::cpu::CpuDevice;
-use crate::decoder::Decoder;
+use crate::decoder::{Decoder, Tower};
 use crate::error::{DraftError, Error, Result};
 use crate::fingerprint::Fingerprint;
 use crate::generate::in_ranges;
@@ -133,6 +133,10 @@ crate::generate::setters! {
     /// models bring one, and the report says so. It is not by default, and its weights are not read then. Its cache and
     /// buffers are in the memory plan. A model without one is refused.
     mtp(on: bool) => policy.predictor = on;
+    /// Whether the model's vision tower is loaded, which makes rows of the language model of images. It is not by default, and its
+    /// weights are not read then. They and the buffers of its largest image are in the memory plan. A model without a tower that is
+    /// known is refused. On the processor only. Messages take no images yet.
+    vision(on: bool) => policy.vision = on;
     /// Whether a generation whose pages do not fit with those of others is refused, which is the default, or waits.
     admission(admission: Admission) => admission = admission;
     /// Which dtype tiers are accepted; by default, widening inside a register that loses nothing is.
@@ -335,8 +339,13 @@ impl ModelBuilder {
             let decoder = Decoder::new(head, &weights, &of_head, false, || Ok(device(head)))?;
             Ok::<_, Error>(Predictor::new(Box::new(decoder), head.hidden))
         });
-        let (predictor, fingerprint) = (predictor.transpose()?, Some(Fingerprint::new(weights)));
-        Ok(LoadedEngine { decoder: DeviceDecoder::Cpu(decoder), fingerprint, predictor })
+        let tower = spec.vision.as_deref().map(|tower| {
+            let device = CpuDevice::of_tower(tower, isa, Arc::clone(&pool), plan.activation_dtype);
+            Tower::new(tower, &weights, device)
+        });
+        let (predictor, tower) = (predictor.transpose()?, tower.transpose()?);
+        let fingerprint = Some(Fingerprint::new(weights));
+        Ok(LoadedEngine { decoder: DeviceDecoder::Cpu(decoder), fingerprint, predictor, tower })
     }
 
     /// The diagnosis of the files at `path`, which may be files of a model on the Hub.

@@ -82,9 +82,10 @@ pub use model::Model;
 pub use model_factory_cuda as cuda;
 pub use model_factory_diagnostics::{self as diagnostics, Report, Verdict};
 // Hidden modules are public for the benches and tests of this repository, and are not part of the API.
+pub use model_factory_engine::{Input, Rows, SoftTokens};
 #[doc(hidden)]
 pub use model_factory_engine::{cache_budget, cpu, decoder, weights};
-use model_factory_engine::{predictor, scheduler};
+use model_factory_engine::{input, predictor, scheduler};
 use model_factory_format::cancel;
 use model_factory_kernels::memory;
 #[doc(hidden)]

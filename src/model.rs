@@ -1,7 +1,7 @@
 //! A loaded model: shared weights, and the report of what was loaded.
 
 use crate::cpu::CpuDevice;
-use crate::decoder::{Compute, Decoder};
+use crate::decoder::{Compute, Decoder, Tower};
 use crate::error::Result;
 use crate::fingerprint::Fingerprint;
 use crate::grammar::{GRAMMAR_MEMORY, Grammar};
@@ -61,13 +61,15 @@ pub(crate) struct LoadedEngine {
     pub(crate) fingerprint: Option<Fingerprint>,
     /// The model's prediction head, where it was loaded ([`ModelBuilder::mtp`](crate::ModelBuilder::mtp)).
     pub(crate) predictor: Option<Predictor>,
+    /// The model's tower, where it was loaded ([`ModelBuilder::vision`](crate::ModelBuilder::vision)).
+    pub(crate) tower: Option<Tower<CpuDevice>>,
 }
 
 impl LoadedEngine {
-    /// The engine of a device that neither saves sessions nor has a prediction head.
+    /// The engine of a device that neither saves sessions nor has a prediction head or a tower.
     #[cfg(feature = "cuda")]
     pub(crate) fn new(decoder: DeviceDecoder) -> LoadedEngine {
-        LoadedEngine { decoder, fingerprint: None, predictor: None }
+        LoadedEngine { decoder, fingerprint: None, predictor: None, tower: None }
     }
 }
 
@@ -104,6 +106,12 @@ pub(crate) enum DeviceDecoder {
 impl Model {
     pub(crate) fn new(inner: Inner) -> Model {
         Model { inner: Arc::new(inner) }
+    }
+
+    /// What makes rows of the language model of images, where it was loaded ([`ModelBuilder::vision`](crate::ModelBuilder::vision)).
+    #[doc(hidden)]
+    pub fn tower(&self) -> Option<&Tower<CpuDevice>> {
+        self.inner.engine.tower.as_ref()
     }
 
     /// The diagnosis that this model was loaded by.

@@ -3,7 +3,7 @@
 use crate::chat::{ChatOptions, ChatTemplate, Message};
 use crate::error::{DraftError, EmbedError, Error, Result};
 use crate::generate::{GenerateOptions, Generation, Speculation, State, StopTokens};
-use crate::memory;
+use crate::input::{Input, Rows};
 use crate::model::Model;
 use crate::scheduler::admission::Admitted;
 use crate::session::Session;
@@ -24,6 +24,8 @@ pub enum Prompt<'a> {
     OrdinaryText(&'a str),
     /// Ids as they are.
     Ids(&'a [u32]),
+    /// Ids as they are, and images.
+    Input(&'a Input),
     /// A conversation, written by the model's own chat template. Only the template itself writes special tokens: spelled
     /// in a message, a tool or a variable they are letters like any others, unless
     /// [`ChatOptions::trust_special_tokens`] says otherwise. BOS stands in front once, whether the template or the tokenizer
@@ -44,6 +46,7 @@ macro_rules! prompts {
 prompts! {
     Text: str, String;
     Ids: [u32], Vec<u32>, const N => [u32; N];
+    Input: Input;
     Messages: [Message], Vec<Message>, const N => [Message; N];
 }
 
@@ -78,7 +81,7 @@ impl Model {
         Ok(ChatTemplate::of(&self.spec().tokenizer, options)?.render(messages, options, true)?)
     }
 
-    /// The ids of `prompt`, as [`generate`](Self::generate) computes them; messages are written with `options`.
+    /// The ids of `prompt`, as [`generate`](Self::generate) computes them, with those that hold the places of images; messages are written with `options`.
     ///
     /// # Errors
     /// `Encode`, `Chat`.
@@ -99,6 +102,7 @@ impl Model {
     ) -> Result<Cow<'p, [u32]>> {
         let (text, whole): (&str, Range<usize>) = match prompt {
             Prompt::Ids(ids) => return Ok(ids.into()),
+            Prompt::Input(input) => return Ok(input.ids().into()),
             Prompt::Text(text) => (text, 0..text.len()),
             Prompt::OrdinaryText(text) => (text, 0..0),
             Prompt::Messages(messages) => {
@@ -178,18 +182,21 @@ impl Session {
         if model.spec().weights.head.is_none() {
             return Err(EmbedError::NoHead.into());
         }
-        let prompt = model.prompt_ids_within(prompt, &options.template_options(), model.context_length())?;
+        let images = if let Prompt::Input(input) = prompt { Some(input.rows()) } else { None };
+        let ids = model.prompt_ids_within(prompt, &options.template_options(), model.context_length())?;
+        let prompt = images.unwrap_or_else(|| Rows::from(&*ids));
         let limit = model.context_length();
-        self.check_within(&prompt, limit)?;
+        self.check_within(prompt, limit)?;
         match options.speculate {
             Speculation::Draft if model.draft().is_none() => return Err(DraftError::Missing.into()),
             Speculation::Mtp if model.inner.engine.predictor.is_none() => return Err(DraftError::NoPredictor.into()),
             _ => {}
         }
-        let common = self.ids().iter().zip(&*prompt).take_while(|(held, asked)| held == asked).count();
-        let common = common.min(prompt.len() - 1);
-        let (before, rest) = prompt.split_at(common);
-        let rest = memory::copied(rest, "the ids of a prompt")?;
+        let common = self.input().rows().common(prompt).min(prompt.len() - 1);
+        let common = prompt.before_image(common);
+        let before = prompt.slice(0..common).ids();
+        let mut rest = Input::default();
+        rest.extend(prompt.slice(common..prompt.len()))?;
         let (tokenizer, stop) = (Arc::clone(model.tokenizer()), StopTokens::from(&model.spec().tokenizer));
         let sampling = options.sampling.or(&model.spec().sampling);
         let positions = prompt.len().saturating_add(options.max_tokens.saturating_sub(1)).min(limit);

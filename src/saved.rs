@@ -1,14 +1,15 @@
 //! A session -> a file, and a file -> a session that goes on with the same bits.
 //!
 //! The file: eight bytes that name the format, its version and the length of the header, u32 each; the header, which is
-//! JSON; the ids, u32 each; the pages of the cache as they lie in memory (of the last one the used positions), each followed by
+//! JSON; the ids, u32 each; the vectors of each image, F32; the pages of the cache as they lie in memory (of the last one the used positions), each followed by
 //! that of layers with a window where the next position sees one; the state of
-//! layers without attention. Header with preamble, ids, each page and the state each end with the CRC-32 of all bytes
+//! layers without attention. Header with preamble, ids, each image, each page and the state each end with the CRC-32 of all bytes
 //! up to there. All numbers outside of the JSON are little-endian, except
 //! ids and pages, which have the byte order of the machine; the header names its architecture.
 
 mod file;
 mod header;
+mod images;
 
 use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder, KvCache, PageKind, PageMemory, Parts};
@@ -29,7 +30,7 @@ use tracing::{Span, field, info_span};
 /// The first bytes of a file: they are not text, and not those of another known format.
 const MAGIC: [u8; 8] = *b"\x8cMFSESS\n";
 /// The version of the format that is written, and the only one that is read.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Bytes before the header.
 const PREAMBLE: usize = 16;
 /// The longest header: that of a model in a thousand files takes a quarter.
@@ -37,7 +38,8 @@ const LONGEST_HEADER: u32 = 1 << 20;
 
 impl Session {
     /// Writes the ids and the KV cache into a file, from which [`Model::restore`] makes a session that continues with the same
-    /// bits in any process. `digest` says how weights are recognized. The file takes `ids * (4 + cache bytes of a token)` and 2 KB.
+    /// bits in any process. `digest` says how weights are recognized. The file takes `ids * (4 + cache bytes of a token)` and 2 KB,
+    /// and the vectors of its images.
     ///
     /// A file at `path` is replaced atomically, when all is on the disk: after an error, or when the process ends, the old one is
     /// still there. If the process ends meanwhile, a file `.session-*.tmp` may stay next to it.
@@ -69,11 +71,13 @@ impl Session {
         let (pages, state) = cache.map_or((&[][..], None), KvCache::held);
         let kv = KvSize::of_cpu(model.spec(), decoder.device().kv_dtype());
         let identity = identity(model, decoder.device(), fingerprint, digest);
-        let header = Header { identity, rotation, ids: self.len() as u64, cached: cached as u64 };
+        let images = images::described(self.input());
+        let header = Header { identity, rotation, ids: self.len() as u64, images, cached: cached as u64 };
         file::replace(path, |out| {
             let io = |error| Error::io(path, error);
             write_header(out, &header).map_err(io)?;
             out.write(bytemuck::cast_slice(self.ids())).and_then(|()| out.end()).map_err(io)?;
+            images::write(out, self.input()).map_err(io)?;
             for (index, kind, slots) in used(kv, cached) {
                 let page = pages[index].of(kind).map(PageMemory::words);
                 let page = page.ok_or_else(|| Error::Internal("a page is not there".into()))?;
@@ -116,11 +120,13 @@ impl Model {
         let (ids, cached) = self.counts(&header, &file)?;
         let kv = KvSize::of_cpu(self.spec(), decoder.device().kv_dtype());
         let bytes = file.position + body_bytes(decoder.device(), kv, ids, cached) + state_bytes(self.spec(), cached);
+        let bytes = bytes.saturating_add(images::bytes(&header.images, self.spec().hidden));
         if file.bytes != bytes {
             return Err(file.length(bytes));
         }
         Span::current().record("tokens", ids).record("bytes", bytes);
         let ids = self.read_ids(&mut file, ids)?;
+        let input = images::read(&mut file, &header.images, ids, self)?;
         let mut cache = decoder.cache();
         cache.reserve(cached)?;
         let Parts { pages, state, .. } = cache.restoring(cached)?;
@@ -134,7 +140,7 @@ impl Model {
             file.end("state of the sequence")?;
         }
         cache.restored(cached);
-        Ok(Session::from_parts(self.clone(), ids, Some(cache), header.rotation))
+        Ok(Session::from_parts(self.clone(), input, Some(cache), header.rotation))
     }
 
     /// The number of ids and of cached positions of a file, checked against what a session can have.

@@ -1,7 +1,7 @@
 //! A text -> how probable the model finds it, token by token.
 
 use crate::chat::ChatOptions;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SoftTokensError};
 use crate::generate::logprobs;
 use crate::model::Model;
 use crate::prompt::Prompt;
@@ -49,10 +49,14 @@ impl Model {
     /// ```
     ///
     /// # Errors
-    /// The errors of tokenizing the prompt, `EmptyPrompt` for fewer than two tokens, `ContextOverflow`, and the errors of
-    /// [`Session::all_logits`].
+    /// The errors of tokenizing the prompt, `EmptyPrompt` for fewer than two tokens, `ContextOverflow`, `SoftTokens` for a prompt
+    /// with images, and the errors of [`Session::all_logits`].
     pub fn score<'p>(&self, text: impl Into<Prompt<'p>>) -> Result<Score> {
-        let ids = self.prompt_ids_within(text.into(), &ChatOptions::default(), self.context_length())?;
+        let text = text.into();
+        if matches!(text, Prompt::Input(input) if !input.spans().is_empty()) {
+            return Err(SoftTokensError::NotScored.into());
+        }
+        let ids = self.prompt_ids_within(text, &ChatOptions::default(), self.context_length())?;
         if ids.len() < 2 {
             return Err(Error::EmptyPrompt);
         }

@@ -12,6 +12,7 @@ use crate::cancel::CancellationToken;
 use crate::decoder::{Batching, KvCache, Rotation};
 use crate::error::{EmbedError, Error, Result};
 use crate::generate::Step;
+use crate::input::{Input, Rows};
 use crate::logits::Logits;
 use crate::memory;
 use crate::model::Model;
@@ -19,6 +20,7 @@ use crate::scheduler::queue::Caller;
 use crate::scheduler::{Run, RunOutput};
 use guesses::Guesses;
 pub(crate) use guesses::{Begun, guessed_wrong};
+use model_factory_diagnostics::spec::ImageRows;
 use predict::Predicted;
 use std::sync::{Arc, Weak};
 use tracing::field::Empty;
@@ -41,14 +43,14 @@ pub struct CacheUsage {
 #[derive(Debug)]
 pub struct Session {
     model: Model,
-    /// Keys and values of the first of `ids`: of all, unless computing them again was interrupted; then those of `guesses`
+    /// Keys and values of the first of `input`: of all, unless computing them again was interrupted; then those of `guesses`
     /// that were computed ahead. `None` while the sequence is being computed.
     cache: Option<KvCache>,
     /// How the cached keys are rotated.
     rotation: Rotation,
     /// The salt of the prompt cache: pages are shared only with sequences of the same one.
     salt: Option<Arc<str>>,
-    ids: Vec<u32>,
+    input: Input,
     guesses: Guesses,
     /// The session of the draft model, if it has guessed.
     draft: Option<Box<Session>>,
@@ -67,29 +69,34 @@ impl Session {
         &self.model
     }
 
-    /// The ids of the sequence, in order.
+    /// The ids of the sequence, in order. Those of images only hold their places.
     pub fn ids(&self) -> &[u32] {
-        &self.ids
+        self.input.ids()
+    }
+
+    /// The sequence with its images.
+    pub fn input(&self) -> &Input {
+        &self.input
     }
 
     /// Tokens of the sequence.
     pub fn len(&self) -> usize {
-        self.ids.len()
+        self.input.len()
     }
 
     /// Whether the sequence has no token.
     pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+        self.input.is_empty()
     }
 
-    /// A sequence of `ids`; `cache` holds the first of them, and its keys are rotated by `rotation`.
-    pub(crate) fn from_parts(model: Model, ids: Vec<u32>, cache: Option<KvCache>, rotation: Rotation) -> Session {
+    /// A sequence of `input`; `cache` holds the first of it, and its keys are rotated by `rotation`.
+    pub(crate) fn from_parts(model: Model, input: Input, cache: Option<KvCache>, rotation: Rotation) -> Session {
         Session {
             model,
             cache,
             rotation,
             salt: None,
-            ids,
+            input,
             guesses: Guesses::default(),
             draft: None,
             predicted: None,
@@ -104,10 +111,12 @@ impl Session {
         (self.cache.as_ref(), self.rotation)
     }
 
-    /// Forgets the tokens from position `len` on.
+    /// Forgets the tokens from position `len` on. An image that `len` is in the middle of is forgotten whole: what is held of its
+    /// first rows depends on the others.
     pub fn truncate(&mut self, len: usize) {
         self.forget_guesses();
-        self.ids.truncate(len);
+        let len = self.input.before_image(len);
+        self.input.truncate(len);
         if let Some(predicted) = &mut self.predicted {
             predicted.truncate(len);
         }
@@ -147,8 +156,35 @@ impl Session {
     /// # Errors
     /// The errors of [`Session::next_logits`], and `Cancelled`.
     pub fn next_logits_unless(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits> {
+        self.next_logits_of_unless(tokens.into(), cancel)
+    }
+
+    /// Like [`Session::next_logits`], for ids and images.
+    ///
+    /// ```no_run
+    /// use model_factory::{Input, SoftTokens, UnifiedModelFactory};
+    /// use std::sync::Arc;
+    ///
+    /// let model = UnifiedModelFactory::load("path/to/gemma-3")?;
+    /// let (hidden, placeholder) = (model.spec().hidden, 262_144);
+    /// # let (vectors, digest) = (vec![0.0; 256 * hidden], [0; 32]);
+    /// let image = Arc::new(SoftTokens::new(vectors, hidden, digest)?); // what the vision tower made
+    /// let mut input = Input::from(vec![2, 105, 2364, 107, 255_999]);
+    /// input.push_soft_tokens(placeholder, &image)?;
+    /// input.push_ids(&[256_000, 106])?;
+    /// let logits = model.session().next_logits_of(&input)?;
+    /// # Ok::<(), model_factory::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Session::next_logits`], and `SoftTokens` where the model does not take the images.
+    pub fn next_logits_of<'r>(&mut self, rows: impl Into<Rows<'r>>) -> Result<Logits> {
+        self.next_logits_of_unless(rows.into(), &CancellationToken::new())
+    }
+
+    fn next_logits_of_unless(&mut self, rows: Rows<'_>, cancel: &CancellationToken) -> Result<Logits> {
         loop {
-            let run = match self.begin_step(tokens, cancel)? {
+            let run = match self.begin_step(rows, cancel)? {
                 Begun::Ahead(logits) => return Ok(logits),
                 Begun::Run(run) => run,
             };
@@ -172,9 +208,18 @@ impl Session {
     /// # Errors
     /// The errors of [`Session::next_logits`].
     pub fn all_logits(&mut self, tokens: &[u32]) -> Result<Logits> {
-        let vocab = self.model.compute().vocab();
-        let rows = memory::reserved(tokens.len().saturating_mul(vocab), "the logits of every token")?;
-        let run = self.begin(tokens, Some(rows), &CancellationToken::new())?;
+        self.all_logits_of(tokens)
+    }
+
+    /// Like [`Session::all_logits`], for ids and images. Where the rows of an image attend to each other, the logits of all of
+    /// them are held twice meanwhile.
+    ///
+    /// # Errors
+    /// The errors of [`Session::next_logits_of`].
+    pub fn all_logits_of<'r>(&mut self, rows: impl Into<Rows<'r>>) -> Result<Logits> {
+        let (rows, vocab) = (rows.into(), self.model.compute().vocab());
+        let logits = memory::reserved(rows.len().saturating_mul(vocab), "the logits of every token")?;
+        let run = self.begin(rows, Some(logits), &CancellationToken::new())?;
         self.compute(run)
     }
 
@@ -187,13 +232,23 @@ impl Session {
     /// The errors of [`Session::next_logits`], and `OtherModel` when the sessions are not of one model. After an error all
     /// sessions hold what they held before.
     pub fn batch_logits(steps: &mut [(&mut Session, &[u32])]) -> Result<Logits> {
+        let mut all = memory::reserved(steps.len(), "the sessions of a batch")?;
+        all.extend(steps.iter_mut().map(|(session, tokens)| (&mut **session, Rows::from(*tokens))));
+        Session::batch_logits_of(&mut all)
+    }
+
+    /// Like [`Session::batch_logits`], for ids and images.
+    ///
+    /// # Errors
+    /// The errors of [`Session::batch_logits`], and `SoftTokens`.
+    pub fn batch_logits_of(steps: &mut [(&mut Session, Rows<'_>)]) -> Result<Logits> {
         let Some((first, _)) = steps.first() else { return Err(Error::EmptyPrompt) };
         let (model, caller) = (first.model.clone(), Arc::clone(&first.caller));
         for (session, tokens) in steps.iter() {
             if !session.model.is(&model) {
                 return Err(Error::OtherModel);
             }
-            session.check(tokens)?;
+            session.check(*tokens)?;
         }
         let vocab = model.compute().vocab();
         let mut rows = memory::reserved(steps.len() * vocab, "the logits of a batch")?;
@@ -202,7 +257,7 @@ impl Session {
         let _span = info_span!("batch", sessions = steps.len(), tokens = total).entered();
         let (cancel, mut runs, mut failed) = (CancellationToken::new(), Vec::new(), None);
         for (session, tokens) in steps.iter_mut() {
-            match session.begin(tokens, None, &cancel) {
+            match session.begin(*tokens, None, &cancel) {
                 Ok(mut run) => {
                     (run.batched, run.span) = (true, Span::current());
                     // Either all are computed, or none.
@@ -243,7 +298,12 @@ impl Session {
     ///
     /// # Errors
     /// The errors of [`Session::next_logits`]; the session is as it was.
-    pub(crate) fn begin(&mut self, tokens: &[u32], rows: Option<Vec<f32>>, cancel: &CancellationToken) -> Result<Run> {
+    pub(crate) fn begin(
+        &mut self,
+        tokens: Rows<'_>,
+        rows: Option<Vec<f32>>,
+        cancel: &CancellationToken,
+    ) -> Result<Run> {
         self.check(tokens)?;
         self.forget_guesses();
         let (before, reach) = (self.len(), self.len() + tokens.len());
@@ -251,7 +311,7 @@ impl Session {
             (1.., 1) => debug_span!("decode", position = before, guesses = Empty),
             (_, tokens) => info_span!("prefill", tokens, position = before),
         };
-        memory::grow(&mut self.ids, tokens.len(), "the ids of a session")?;
+        self.input.extend(tokens)?;
         let compute = self.model.compute();
         let cache = self.cache.get_or_insert_with(|| compute.cache());
         let (rotation, held) = (compute.rotation(reach), cache.len());
@@ -266,11 +326,12 @@ impl Session {
                 reservation.release();
             }
         }
-        let mut ids = std::mem::take(&mut self.ids);
-        ids.extend_from_slice(tokens);
+        let input = std::mem::take(&mut self.input);
+        let has_images = !input.spans().is_empty();
         let cache = self.cache.take().unwrap_or_else(|| compute.cache());
-        let mut run = Run::new(ids, before, cache, rotation, cancel, span);
+        let mut run = Run::new(input, before, cache, rotation, cancel, span);
         run.reservation = reservation;
+        run.whole_images = has_images && matches!(compute.images(), Ok(ImageRows::BothSides { .. }));
         if let Some(logits) = rows {
             run.output = RunOutput::All { logits, tokens: 0 };
         }
@@ -282,13 +343,13 @@ impl Session {
     /// If computing failed, the session is as it was before; if it was cancelled, complete chunks stay.
     pub(crate) fn end(&mut self, run: Run) -> Result<Logits> {
         let (cached, outcome) = (run.cache.len(), run.outcome().map_err(Error::from));
-        let Run { ids, cache, before, reused, guesses, output, hidden, shared_step, .. } = run;
+        let Run { input, cache, before, reused, guesses, output, hidden, shared_step, .. } = run;
         match (&mut self.predicted, hidden) {
             (Some(predicted), Some(hidden)) => predicted.rows = Some(hidden),
             (predicted, _) => *predicted = None,
         }
-        let known = ids.len() - guesses;
-        (self.ids, self.cache, self.reused, self.guesses.shared_step) = (ids, Some(cache), reused, shared_step);
+        let known = input.len() - guesses;
+        (self.input, self.cache, self.reused, self.guesses.shared_step) = (input, Some(cache), reused, shared_step);
         let outcome = outcome.and_then(|()| {
             let logits = match output {
                 RunOutput::Last(logits) => logits.map(Logits::from),
@@ -319,22 +380,26 @@ impl Session {
     }
 
     /// Checks that `tokens` can be appended.
-    fn check(&self, tokens: &[u32]) -> Result<()> {
+    fn check(&self, tokens: Rows<'_>) -> Result<()> {
         if self.model.spec().weights.head.is_none() {
             return Err(EmbedError::NoHead.into());
         }
         self.check_within(tokens, self.room())
     }
 
-    /// Checks that there are tokens, at most `limit`, and that every id has an embedding row.
-    pub(crate) fn check_within(&self, tokens: &[u32], limit: usize) -> Result<()> {
+    /// Checks that there are tokens, at most `limit`, that every id has an embedding row, and that the model takes the images.
+    pub(crate) fn check_within(&self, tokens: Rows<'_>, limit: usize) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
         if tokens.len() > limit {
             return Err(Error::ContextOverflow { limit, asked: tokens.len() });
         }
-        self.check_ids(tokens)
+        tokens.check_whole()?;
+        for span in tokens.own_spans() {
+            self.model.compute().check_soft_tokens(&span.tokens)?;
+        }
+        self.check_ids(tokens.ids())
     }
 
     /// A session that continues the same sequence independently. Pages of 256 positions are shared, the last one is copied; on a
@@ -345,10 +410,11 @@ impl Session {
     pub fn fork(&self) -> Result<Session> {
         let mut cache = self.cache.as_ref().map(|cache| cache.fork()).transpose()?;
         if let Some(cache) = &mut cache {
-            cache.truncate(self.ids.len()); // drops the guesses after them
+            cache.truncate(self.input.len()); // drops the guesses after them
         }
-        let ids = memory::copied(&self.ids, "the ids of a session")?;
-        let mut fork = Session::from_parts(self.model.clone(), ids, cache, self.rotation);
+        let mut input = Input::default();
+        input.extend(self.input.rows())?;
+        let mut fork = Session::from_parts(self.model.clone(), input, cache, self.rotation);
         fork.salt.clone_from(&self.salt);
         Ok(fork)
     }
@@ -366,7 +432,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(cache) = self.cache.take() {
-            cache.retire(&self.ids, self.rotation);
+            cache.retire(self.input.rows(), self.rotation);
             self.model.inner.scheduler.freed();
         }
     }
@@ -382,7 +448,7 @@ impl Model {
 
     /// A new, empty sequence.
     pub fn session(&self) -> Session {
-        Session::from_parts(self.clone(), Vec::new(), None, Rotation::Short)
+        Session::from_parts(self.clone(), Input::default(), None, Rotation::Short)
     }
 
     /// The logits after each of `tokens`, `[tokens, vocab]`.
@@ -397,6 +463,10 @@ impl Model {
 impl Step for Session {
     fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits> {
         self.next_logits_unless(tokens, cancel)
+    }
+
+    fn forward_rows(&mut self, rows: Rows<'_>, cancel: &CancellationToken) -> Result<Logits> {
+        self.next_logits_of_unless(rows, cancel)
     }
 
     fn room(&self) -> usize {

@@ -3,9 +3,6 @@
 //! `MODEL_FACTORY_MODELS=~/models cargo test --release --test real_models -- --ignored --nocapture`
 #![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why; tables are for reading
 
-mod common;
-
-use common::status;
 use model_factory::{GenerateOptions, Model, Report, UnifiedModelFactory};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -273,4 +270,11 @@ fn models_are_found_once() {
         "g/lora.safetensors",
     ];
     assert_eq!(found.models, expected.map(path));
+}
+
+/// A field of `/proc/self/status` in bytes.
+fn status(field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }

@@ -33,7 +33,7 @@ pack() {
     mkdir -p "$folder"
     staged=$(mktemp -d)
     {
-        cargo test --release --features cuda --test cuda --test accuracy --no-run --message-format=json
+        cargo test --release -p model-factory-tests --test cuda --test accuracy --no-run --message-format=json
         cargo test --release -p model-factory-cuda --lib --no-run --message-format=json
         cargo bench --features cuda --bench cuda --no-run --message-format=json
     } | made | while read -r name path; do

@@ -119,7 +119,8 @@ fn diagnose_one(
             TokenizerSpec::give(&mut header, given)?;
         }
         input = InputSummary::from(&header);
-        let mut spec = spec::inspect_as(&header, registry, Wanted { predictor: policy.predictor })?;
+        let mut spec =
+            spec::inspect_as(&header, registry, Wanted { predictor: policy.predictor, vision: policy.vision })?;
         if let Some(given) = &policy.tokenizer {
             spec.tokenizer = spec.tokenizer.with_given(&header, given)?;
         }

@@ -33,6 +33,8 @@ pub struct Policy {
     pub draft: Option<DraftSize>,
     /// Whether to load the head that predicts further tokens, if the model has one.
     pub predictor: bool,
+    /// Whether to load the tower that makes rows of images, if the model has one that is known.
+    pub vision: bool,
 }
 
 impl Policy {

@@ -14,7 +14,7 @@ use model_factory_diagnostics::error::IncompleteKind;
 use model_factory_diagnostics::family::REGISTRY;
 use model_factory_diagnostics::header::Header;
 use model_factory_diagnostics::source::probe;
-use model_factory_diagnostics::spec::{LayerWeights, ModelSpec, RopeScaling, inspect};
+use model_factory_diagnostics::spec::{ImageRows, LayerWeights, ModelSpec, RopeScaling, inspect};
 use serde_json::{Map, Value, json};
 
 /// The spec of a fixture whose `config.json` is edited.
@@ -175,6 +175,43 @@ fn the_text_of_qwen2_vl_may_have_its_keys_at_the_top() {
         config.insert("rope_parameters".into(), json!({"rope_type": "mrope", "rope_theta": 1e6}));
     });
     assert!(other.map(|spec| spec.family).unwrap_err().to_string().contains("mrope"), "of Qwen2 it is not known");
+}
+
+/// Which pairs turn by an image's position in time, height and width: where no key says it, or says what fits, text is the same.
+#[test]
+fn sections_of_a_rotation_are_read_or_the_familys() {
+    let qwen2 = |section: Value| {
+        edited("qwen2.5", |config| {
+            config.insert("architectures".into(), json!(["Qwen2VLForConditionalGeneration"]));
+            config.insert("model_type".into(), json!("qwen2_vl"));
+            config["rope_parameters"]["mrope_section"] = section.clone();
+        })
+    };
+    let axes = |spec: &ModelSpec, pairs: usize| {
+        let sections = spec.rope().unwrap().sections.unwrap();
+        (0..pairs).map(|pair| sections.axis(pair)).collect::<Vec<_>>()
+    };
+    let spec = qwen2(json!([2, 3, 3])).unwrap();
+    assert_eq!((axes(&spec, 8), spec.images), (vec![0, 0, 1, 1, 1, 2, 2, 2], Some(ImageRows::Causal)));
+    // The default is of heads of 128.
+    let spec = qwen2(Value::Null).unwrap();
+    assert_eq!((spec.rope().unwrap().sections, spec.images), (None, None));
+    for wrong in [
+        json!([2, 3, 4]),
+        json!([8]),
+        json!([2, 3, 3, 1]),
+        json!([]),
+        json!("2"),
+        json!([2.5, 3, 3]),
+        json!([-1, 3, 3]),
+    ] {
+        let error = qwen2(wrong.clone()).map(|spec| spec.family).unwrap_err().to_string();
+        assert!(error.contains("rope_parameters.mrope_section"), "{wrong}: {error}");
+    }
+    let spec = edited("qwen3.5", |config| config["rope_parameters"]["mrope_section"] = json!([11, 11, 10])).unwrap();
+    assert_eq!(axes(&spec, 8), [0, 1, 2, 0, 1, 2, 0, 1]);
+    assert_eq!(axes(&edited("qwen3.5", |_| ()).unwrap(), 4), [0, 1, 2, 0]);
+    assert_eq!(edited("qwen3-next", |_| ()).unwrap().images, None);
 }
 
 #[test]

@@ -58,14 +58,14 @@ impl Model {
             if !runs.is_empty()
                 && let Err((error, refused)) = scheduler.submit(&computing.caller, runs)
             {
-                computing.tokens -= refused.iter().map(|run| run.ids.len()).sum::<usize>();
+                computing.tokens -= refused.iter().map(|run| run.input.len()).sum::<usize>();
                 outcome = Err(error.into());
             }
             if computing.tokens == 0 {
                 return outcome;
             }
             for run in computing.wait() {
-                let (tokens, ended) = (run.ids.len(), run.outcome().map_err(Error::from));
+                let (tokens, ended) = (run.input.len(), run.outcome().map_err(Error::from));
                 if let (Ok(()), RunOutput::Pooled(text)) = (&outcome, run.output) {
                     outcome = ended.and_then(|()| take(run.key as usize, &text.into_vector(tokens)));
                 }
@@ -90,7 +90,7 @@ impl Computing<'_> {
     /// The runs that are finished, at least one.
     fn wait(&mut self) -> Vec<Run> {
         let finished = self.model.inner.scheduler.wait(self.model.compute(), &self.caller);
-        self.tokens -= finished.iter().map(|run| run.ids.len()).sum::<usize>();
+        self.tokens -= finished.iter().map(|run| run.input.len()).sum::<usize>();
         finished
     }
 }

@@ -13,6 +13,7 @@ mod timings;
 
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
+use crate::input::{Input, Rows};
 use crate::logits::Logits;
 use crate::memory;
 use crate::scheduler::admission::Admitted;
@@ -55,8 +56,8 @@ pub(crate) struct State {
     stop_strings: StopStrings,
     max_tokens: usize,
     pub(crate) cancel: CancellationToken,
-    /// The ids that the next step computes: the prompt, then the last token.
-    input: Vec<u32>,
+    /// What the next step computes: the prompt, then the last token.
+    input: Input,
     ids: Vec<u32>,
     finish: Option<FinishReason>,
     thinking: Thinking,
@@ -84,7 +85,7 @@ impl State {
     pub(crate) fn new(
         tokenizer: Arc<Tokenizer>,
         before: &[u32],
-        prompt: Vec<u32>,
+        prompt: Input,
         stop: StopTokens,
         options: &GenerateOptions,
         sampling: &SamplingOptions,
@@ -92,7 +93,7 @@ impl State {
         options.in_range()?;
         let mut sequence = memory::reserved(before.len() + prompt.len(), "the ids of a sequence")?;
         sequence.extend_from_slice(before);
-        sequence.extend_from_slice(&prompt);
+        sequence.extend_from_slice(prompt.ids());
         let mut sampler = Sampler::new(sampling, tokenizer.vocab_len())?
             .without(tokenizer.unused_ids())?
             .with_logprobs(options.logprobs)
@@ -205,7 +206,7 @@ impl<S: Step> Generation<S> {
         if asked > limit {
             return Err(Error::ContextOverflow { limit, asked });
         }
-        let state = State::new(tokenizer, before, prompt, stop, options, &options.sampling)?;
+        let state = State::new(tokenizer, before, prompt.into(), stop, options, &options.sampling)?;
         Ok(Generation { step, state })
     }
 
@@ -256,7 +257,7 @@ impl State {
     ///
     /// # Errors
     /// `OutOfMemory`, for the memory of [`complete`](Self::complete); `Grammar`.
-    pub(crate) fn input(&mut self, step: &mut impl Step) -> Result<Option<(&[u32], &CancellationToken)>> {
+    pub(crate) fn input(&mut self, step: &mut impl Step) -> Result<Option<(Rows<'_>, &CancellationToken)>> {
         if !self.ready.is_empty() || !self.is_running() {
             return Ok(None);
         }
@@ -270,7 +271,7 @@ impl State {
         let Self { speculator, constraint, stop, sampler, cancel, .. } = self;
         if let Some(speculator) = speculator {
             // The last token is chosen but not computed, and guesses are made only after a single token.
-            let most = match self.input.as_slice() {
+            let most = match self.input.ids() {
                 [_] if !self.ids.is_empty() => self.max_tokens - self.timings.generated - 1,
                 _ => 0,
             };
@@ -278,12 +279,12 @@ impl State {
             let guesses = speculator.guess(DraftContext { step, most, stop, sampler, cancel, constraint });
             self.timings.guessed += guesses;
         }
-        Ok(Some((&self.input, &self.cancel)))
+        Ok(Some((self.input.rows(), &self.cancel)))
     }
 
     fn reserve(&mut self) -> Result<()> {
         memory::grow(&mut self.ids, 1, "the ids of a generation")?;
-        memory::grow(&mut self.input, 1, "the ids of a generation")?;
+        self.input.grow(1)?;
         if let Some(speculator) = &mut self.speculator {
             speculator.reserve()?;
         }
@@ -440,7 +441,7 @@ impl<S: Step> Iterator for Generation<S> {
         let Generation { step, state } = self;
         loop {
             let logits = match state.input(step) {
-                Ok(Some((input, cancel))) => step.forward(input, cancel),
+                Ok(Some((input, cancel))) => step.forward_rows(input, cancel),
                 Ok(None) => return state.pop(),
                 Err(error) => Err(error),
             };

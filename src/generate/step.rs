@@ -1,7 +1,8 @@
 //! The computation of a generation.
 
 use crate::cancel::CancellationToken;
-use crate::error::Result;
+use crate::error::{Result, SoftTokensError};
+use crate::input::Rows;
 use crate::logits::Logits;
 
 /// What a generation needs of a model: the logits after some more tokens.
@@ -12,6 +13,18 @@ pub trait Step {
     /// `Cancelled` soon after `cancel` was; the sequence then holds those of `tokens` that were complete. Any other error
     /// that stops the computation; the sequence is then as it was before.
     fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits>;
+
+    /// Like [`forward`](Self::forward), with images among the tokens. The default computes ids only.
+    ///
+    /// # Errors
+    /// The errors of [`forward`](Self::forward), and `SoftTokens` for images that are not computed.
+    fn forward_rows(&mut self, rows: Rows<'_>, cancel: &CancellationToken) -> Result<Logits> {
+        if rows.own_spans().is_empty() {
+            self.forward(rows.ids(), cancel)
+        } else {
+            Err(SoftTokensError::IdsOnly.into())
+        }
+    }
 
     /// The number of tokens that still fit in the context.
     fn room(&self) -> usize;
@@ -57,6 +70,10 @@ pub trait Step {
 impl<S: Step + ?Sized> Step for &mut S {
     fn forward(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Logits> {
         (**self).forward(tokens, cancel)
+    }
+
+    fn forward_rows(&mut self, rows: Rows<'_>, cancel: &CancellationToken) -> Result<Logits> {
+        (**self).forward_rows(rows, cancel)
     }
 
     fn room(&self) -> usize {

@@ -26,8 +26,32 @@ pub(super) struct Header {
     pub(super) rotation: Rotation,
     /// The number of ids of the sequence.
     pub(super) ids: u64,
+    /// The images among them, in order; their vectors follow the ids.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) images: Vec<SavedImage>,
     /// The number of ids whose keys and values follow: all, unless computing them again was interrupted.
     pub(super) cached: u64,
+}
+
+/// An image of a saved session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SavedImage {
+    /// The position of its first soft token, and how many there are.
+    pub(super) start: u64,
+    pub(super) rows: u64,
+    /// What stands for its content.
+    pub(super) digest: [u8; 32],
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) grid: Option<[usize; 3]>,
+    /// The number of layers after which vectors are added.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) deepstack: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What the bits of a session depend on, besides its ids.

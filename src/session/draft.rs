@@ -35,7 +35,7 @@ impl Session {
         };
         let draft = self.draft.get_or_insert_with(|| Box::new(model.session()));
         draft.salt.clone_from(&self.salt);
-        let held = draft.ids.iter().zip(sequence).take_while(|(held, asked)| held == asked).count().min(last);
+        let held = draft.ids().iter().zip(sequence).take_while(|(held, asked)| held == asked).count().min(last);
         let _span = debug_span!("draft", position = held, tokens = sequence.len() - held).entered();
         draft.truncate(held);
         let chunk = memory::copied(&sequence[held..sequence.len().min(held + PREFILL_CHUNK)], "the ids of a draft")?;

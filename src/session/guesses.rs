@@ -4,6 +4,7 @@ use super::Session;
 use crate::cancel::CancellationToken;
 use crate::decoder::Batching;
 use crate::error::{Error, Result};
+use crate::input::Rows;
 use crate::logits::Logits;
 use crate::memory;
 use crate::scheduler::costs::MOST_GUESSES;
@@ -75,21 +76,22 @@ impl Session {
     }
 
     /// Like [`begin`](Self::begin), but uses logits that were computed ahead, and computes guesses that were given.
-    pub(crate) fn begin_step(&mut self, tokens: &[u32], cancel: &CancellationToken) -> Result<Begun> {
+    pub(crate) fn begin_step(&mut self, tokens: Rows<'_>, cancel: &CancellationToken) -> Result<Begun> {
         let guesses = std::mem::take(&mut self.guesses.next);
         self.reused = 0;
-        if let Some(logits) = self.ahead(tokens, cancel)? {
+        let is_id = tokens.len() == 1 && tokens.own_spans().is_empty();
+        if is_id && let Some(logits) = self.ahead(tokens.ids(), cancel)? {
             return Ok(Begun::Ahead(logits));
         }
-        let count = if tokens.len() == 1 { guesses.len().min(self.most_guesses()) } else { 0 };
+        let count = if is_id { guesses.len().min(self.most_guesses()) } else { 0 };
         let mut run = self.begin(tokens, None, cancel)?;
         let vocab = self.model.compute().vocab();
         // Without memory for the guesses it goes on without them.
         if count > 0
-            && memory::grow(&mut run.ids, count, "guessed tokens").is_ok()
+            && run.input.grow(count).is_ok()
             && let Ok(rows) = memory::reserved((1 + count) * vocab, "the logits of guessed tokens")
         {
-            run.ids.extend_from_slice(&guesses[..count]);
+            guesses[..count].iter().for_each(|guess| run.input.push(*guess));
             (run.guesses, run.output) = (count, RunOutput::All { logits: rows, tokens: 0 });
             run.span.record("guesses", count);
         }
@@ -103,10 +105,10 @@ impl Session {
             return Ok(None);
         }
         cancel.check()?;
-        memory::grow(&mut self.ids, 1, "the ids of a session")?;
+        self.input.grow(1)?;
         let Some(logits) = ahead.rows.row(ahead.right + 1) else { return Ok(None) };
         ahead.right += 1;
-        self.ids.push(*token);
+        self.input.push(*token);
         Ok(Some(logits))
     }
 
@@ -117,9 +119,9 @@ impl Session {
         if self.guesses.ahead.take().is_some()
             && let Some(cache) = &mut self.cache
         {
-            cache.truncate(self.ids.len());
+            cache.truncate(self.input.len());
             if let Some(predicted) = &mut self.predicted {
-                predicted.forget_states(self.ids.len());
+                predicted.forget_states(self.input.len());
             }
         }
     }
@@ -128,7 +130,7 @@ impl Session {
     pub(super) fn keep_ahead(&mut self, count: usize, rows: Vec<f32>) -> Option<Logits> {
         let rows = Logits::new(rows, self.model.compute().vocab());
         let logits = rows.row(0)?;
-        let tokens = self.ids.split_off(self.ids.len() - count);
+        let tokens = self.input.split_ids(count);
         self.guesses.ahead = Some(Ahead { tokens, right: 0, rows });
         Some(logits)
     }

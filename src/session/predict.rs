@@ -100,7 +100,7 @@ impl Session {
         let model: Model = self.model.clone();
         let Some(predictor) = &model.inner.engine.predictor else { return Ok(None) };
         self.follow(true);
-        let (held, Some(predicted)) = (self.ids.len(), &mut self.predicted) else { return Ok(None) };
+        let (held, Some(predicted)) = (self.input.len(), &mut self.predicted) else { return Ok(None) };
         let guesses = match (sequence.len().checked_sub(held + 1), sequence.split_last()) {
             (Some(guesses), Some((last, _))) if sequence.len() <= model.context_length() => Some((guesses, *last)),
             _ => None,

@@ -267,7 +267,7 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
         let cancel = CancellationToken::new();
         let (mut cache_a, mut cache_b) = (decoder.cache(), decoder.cache());
         let prefix = Segment {
-            tokens: &b[..260],
+            tokens: (&b[..260]).into(),
             cache: &mut cache_b,
             reach: b.len(),
             second_text: None,
@@ -278,9 +278,15 @@ fn a_batch_gives_each_sequence_what_it_gets_alone() {
         };
         assert!(logits(&mut [prefix]).is_none());
         let mut batch = [
-            Segment { tokens: &a, cache: &mut cache_a, reach: a.len(), second_text: None, rows: OutputRows::Last },
             Segment {
-                tokens: &b[260..],
+                tokens: (&a).into(),
+                cache: &mut cache_a,
+                reach: a.len(),
+                second_text: None,
+                rows: OutputRows::Last,
+            },
+            Segment {
+                tokens: (&b[260..]).into(),
                 cache: &mut cache_b,
                 reach: b.len(),
                 second_text: None,
@@ -329,7 +335,7 @@ fn what_is_wanted_changes_no_logits() {
             let mut expected = Vec::new();
             for (i, cache) in caches.iter_mut().enumerate() {
                 let rows = wanted[(i + turn) % wanted.len()];
-                batch.push(Segment { tokens: &all[i], cache, reach: all[i].len(), second_text: None, rows });
+                batch.push(Segment { tokens: (&all[i]).into(), cache, reach: all[i].len(), second_text: None, rows });
                 let rows = match rows {
                     OutputRows::None => 0..0,
                     OutputRows::First => 0..vocab,

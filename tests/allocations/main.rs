@@ -7,3 +7,4 @@ mod counting;
 mod request_memory;
 mod step_memory;
 mod tokenizer_growth;
+mod vision_memory;

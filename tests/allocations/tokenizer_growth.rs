@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
 
-use crate::counting;
+use crate::{common, counting};
 
 use model_factory::error::TextError;
 use model_factory::tokenizer::{EncodeError, Tokenizer};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const MEMORY_OF_A_BYTE: usize = 160;
 
 fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models/llama-3.1/bf16")
+    common::fixtures().join("models/llama-3.1/bf16")
 }
 
 fn spec() -> TokenizerSpec {

@@ -1,4 +1,4 @@
-//! Checkpoints that are archives, `fixtures/families/NAME.tar.gz`: they are unpacked once, where cargo keeps what tests write.
+//! Checkpoints that are archives, `fixtures/families/NAME.tar.gz` or those of `fixtures/vision`: they are unpacked once, where cargo keeps what tests write.
 //!
 //! Of `f32/`, `bf16/` and `f16/` one has weights and what is the same in all: what others lack is made of it. The weights are the
 //! same numbers in each, or those of `f32/` rounded.
@@ -16,7 +16,12 @@ const WEIGHTS: &str = "model.safetensors";
 
 /// The names of all archives.
 pub(crate) fn names() -> impl Iterator<Item = String> {
-    let entries = fs::read_dir(fixtures().join("families")).expect("fixtures/families exists");
+    names_in("families")
+}
+
+/// The names of all archives of a folder of the fixtures.
+pub(crate) fn names_in(folder: &str) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(fixtures().join(folder)).expect("the folder exists");
     entries.filter_map(|entry| Some(entry.expect("an entry").file_name().to_str()?.strip_suffix(".tar.gz")?.to_owned()))
 }
 
@@ -33,11 +38,16 @@ pub(crate) fn path(file: &str) -> PathBuf {
 
 /// The folder of an archive, as one of `fixtures/models`.
 pub(crate) fn unpacked(name: &str) -> PathBuf {
-    let archive = fixtures().join("families").join(format!("{name}.tar.gz"));
+    unpacked_from("families", name)
+}
+
+/// The folder of an archive that is in this folder of the fixtures.
+pub(crate) fn unpacked_from(within: &str, name: &str) -> PathBuf {
+    let archive = fixtures().join(within).join(format!("{name}.tar.gz"));
     let bytes = fs::read(&archive).unwrap_or_else(|error| panic!("{}: {error}", archive.display()));
     // gzip ends by a checksum and the length.
     let (_, sum) = bytes.split_last_chunk::<8>().expect("a gzip file");
-    let all = temporary().join("families");
+    let all = temporary().join(within);
     let folder = all.join(format!("{name}@{:016x}", u64::from_le_bytes(*sum)));
     if !folder.exists() {
         fs::create_dir_all(&all).expect("a folder for archives");

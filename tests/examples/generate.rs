@@ -139,13 +139,13 @@ fn generate_guesses_tokens_and_says_the_same() {
     // The bundled model has no prediction head.
     assert_eq!(example("generate", &["--speculate", "mtp"]).status.code(), Some(11));
     let draft = ["--json", "--prompt", &prompt, "--max-tokens", "60", "--draft"];
-    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/demo");
-    let draft = json(&example("generate", &[&draft[..], &[demo]].concat()));
+    let demo = super::common::demo().display().to_string();
+    let draft = json(&example("generate", &[&draft[..], &[&demo]].concat()));
     assert_eq!((&off["tokens"], &off["text"]), (&draft["tokens"], &draft["text"]));
     assert!(draft["timings"]["guessed"].is_u64());
-    assert_eq!(example("generate", &["--speculate", "ngram", "--draft", demo]).status.code(), Some(2));
-    let other = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/models/tinyllama/bf16");
-    let refused = example("generate", &["--draft", other]);
+    assert_eq!(example("generate", &["--speculate", "ngram", "--draft", &demo]).status.code(), Some(2));
+    let other = model("tinyllama/bf16");
+    let refused = example("generate", &["--draft", &other]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("tinyllama/bf16 cannot guess for"), "{}", text(&refused.stderr));
 }

@@ -18,7 +18,9 @@ use std::process::{Command, Output};
 fn program(name: &str) -> Command {
     let test = std::env::current_exe().expect("the path of this test");
     let target = test.parent().and_then(|deps| deps.parent()).expect("target/PROFILE/deps");
-    Command::new(target.join("examples").join(name).with_extension(std::env::consts::EXE_EXTENSION))
+    let mut program = Command::new(target.join("examples").join(name).with_extension(std::env::consts::EXE_EXTENSION));
+    program.current_dir(common::repository());
+    program
 }
 
 /// Runs an example.

@@ -87,7 +87,7 @@ fn hidden_states(model: &Model, ids: &[u32]) -> Vec<Vec<f64>> {
     let decoder = model.decoder().unwrap();
     let mut cache = decoder.cache();
     let segment =
-        Segment { tokens: ids, cache: &mut cache, reach: ids.len(), second_text: None, rows: OutputRows::All };
+        Segment { tokens: ids.into(), cache: &mut cache, reach: ids.len(), second_text: None, rows: OutputRows::All };
     let output = decoder.pass(&mut [segment], PassOptions::HIDDEN_STATES, &CancellationToken::new()).unwrap();
     output.hidden_states.chunks(model.spec().hidden).map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect()
 }

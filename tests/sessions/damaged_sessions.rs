@@ -145,8 +145,8 @@ fn other_formats_and_versions_are_refused() {
         refused(&model, &other)
     };
     let mut bytes = whole.clone();
-    bytes[8] = 3;
-    let expected = "it has version 3 of the format, expected 2; compute the session again and save it, or restore it with the \
+    bytes[8] = 4;
+    let expected = "it has version 4 of the format, expected 3; compute the session again and save it, or restore it with the \
                     version of the library that wrote it";
     assert_eq!(text(&bytes), (expected.into(), 10));
     let expected = "it begins with [47, 47, 55, 46], a saved session with [8c, 4d, 46, 53, 45, 53, 53, 0a]; give a file that a \

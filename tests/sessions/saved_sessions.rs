@@ -45,30 +45,40 @@ fn files() -> Vec<PathBuf> {
 
 #[test]
 fn every_family_goes_on_with_the_same_bits_in_a_model_that_is_loaded_anew() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.session");
-    for (index, file) in files().iter().enumerate() {
-        for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
-            // A page and a part of a tile; a part of the first tile; whole pages.
-            for count in [[300, 256 + 64][index % 2], 5, 256] {
-                let model = load(file, dtype, 2);
-                let count = count.min(model.context_length() - 65);
-                let prompt: Vec<u32> = tokens(count, 320).iter().map(|id| id % model.spec().vocab as u32).collect();
-                let mut session = model.session();
-                session.forward(&prompt).unwrap();
-                session.save(&path, WeightsDigest::Sampled).unwrap();
-                let expected = goes_on(&mut session, 7, 64);
-                session.truncate(count - count.min(70) / 2);
-                let cut = bits(&mut session, &[3]);
-                drop((session, model));
-                let model = load(file, dtype, 1);
-                let mut restored = model.restore(&path).unwrap();
-                assert_eq!(restored.ids(), prompt, "{}", file.display());
-                let found = goes_on(&mut restored, 7, 64);
-                assert!(found == expected, "{}, {dtype}, {count} tokens: other bits", file.display());
-                restored.truncate(count - count.min(70) / 2);
-                assert!(bits(&mut restored, &[3]) == cut, "{}, {dtype}, {count} tokens: cut back", file.display());
-            }
+    let (folder, files) = (tempfile::tempdir().unwrap(), files());
+    // Two threads, as a file is waited for until it is on the disk.
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            let (files, path) = (&files, folder.path().join(format!("{half}.session")));
+            scope.spawn(move || {
+                for (index, file) in files.iter().enumerate().filter(|(index, _)| index % 2 == half) {
+                    // A page and a part of a tile; a part of the first tile; whole pages.
+                    restores(file, [[300, 256 + 64][index / 2 % 2], 5, 256], &path);
+                }
+            });
+        }
+    });
+}
+
+/// Sessions of these numbers of tokens, saved by one model of `file` and restored by another.
+fn restores(file: &Path, counts: [usize; 3], path: &Path) {
+    for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
+        let (model, anew) = (load(file, dtype, 2), load(file, dtype, 1));
+        for count in counts {
+            let count = count.min(model.context_length() - 65);
+            let prompt: Vec<u32> = tokens(count, 320).iter().map(|id| id % model.spec().vocab as u32).collect();
+            let mut session = model.session();
+            session.forward(&prompt).unwrap();
+            session.save(path, WeightsDigest::Sampled).unwrap();
+            let expected = goes_on(&mut session, 7, 64);
+            session.truncate(count - count.min(70) / 2);
+            let cut = bits(&mut session, &[3]);
+            let mut restored = anew.restore(path).unwrap();
+            assert_eq!(restored.ids(), prompt, "{}", file.display());
+            let found = goes_on(&mut restored, 7, 64);
+            assert!(found == expected, "{}, {dtype}, {count} tokens: other bits", file.display());
+            restored.truncate(count - count.min(70) / 2);
+            assert!(bits(&mut restored, &[3]) == cut, "{}, {dtype}, {count} tokens: cut back", file.display());
         }
     }
 }

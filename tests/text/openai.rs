@@ -1,6 +1,7 @@
 //! The OpenAI API without HTTP: what is read, what is refused and by which name, and what is answered.
 #![allow(clippy::unwrap_used)] // a test that cannot go on may panic
 
+use crate::common;
 use model_factory::error::OutOfMemory;
 use model_factory::{CancellationToken, Error, GenerateOptions, Message, Model, ToolChoice};
 use model_factory_openai::{
@@ -23,7 +24,7 @@ fn embedding(fields: Value) -> Result<EmbeddingRequest, RequestError> {
 }
 
 fn demo() -> Model {
-    Model::load("fixtures/demo").unwrap()
+    Model::load(common::demo()).unwrap()
 }
 
 #[test]
@@ -381,7 +382,7 @@ fn calls_are_texts_of_json_and_a_cancelled_answer_is_an_error() {
 
 #[test]
 fn embeddings_count_the_tokens_that_are_computed() {
-    let model = Model::load("fixtures/embeddings/bert").unwrap();
+    let model = Model::load(common::fixtures().join("embeddings/bert")).unwrap();
     let mut request = embedding(json!({ "input": ["a cat", "two dogs"] })).unwrap();
     let used =
         |request: &EmbeddingRequest| request.embed(&model, "m").unwrap()["usage"]["prompt_tokens"].as_u64().unwrap();

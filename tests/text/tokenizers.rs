@@ -20,16 +20,12 @@ fn open(path: &Path) -> (TokenizerSpec, Tokenizer) {
     (spec, tokenizer)
 }
 
-fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 /// The folder of reference vocabularies: `VOCABULARIES`, or what lies next to the repository and is no part of it.
 fn shared_vocabularies() -> Option<PathBuf> {
     if let Some(given) = std::env::var_os("VOCABULARIES") {
         return Some(given.into());
     }
-    repository().ancestors().skip(1).map(|folder| folder.join("shared/vocab")).find(|folder| folder.is_dir())
+    common::repository().ancestors().skip(1).map(|folder| folder.join("shared/vocab")).find(|folder| folder.is_dir())
 }
 
 #[test]
@@ -107,7 +103,7 @@ fn a_real_sentence_piece_model_gives_the_ids_of_the_reference() {
     let gguf = folder.join("ggml-vocab-llama-spm.gguf");
     let model = tempfile::tempdir().unwrap();
     for name in ["config.json", "model.safetensors"] {
-        let from = repository().join("fixtures/models/tinyllama/bf16").join(name);
+        let from = common::fixtures().join("models/tinyllama/bf16").join(name);
         std::fs::copy(from, model.path().join(name)).unwrap();
     }
     std::fs::write(model.path().join("tokenizer.model"), sentence_piece_file(&gguf)).unwrap();
@@ -132,7 +128,7 @@ fn a_real_sentence_piece_model_gives_the_ids_of_the_reference() {
 
 /// The variants of `fixtures/tokenizers` with the model folder and the GGUF file that must agree with it.
 fn fixtures() -> Vec<(String, Value, [PathBuf; 2])> {
-    let root = repository().join("fixtures");
+    let root = common::fixtures();
     let mut found = Vec::new();
     for entry in std::fs::read_dir(root.join("tokenizers")).into_iter().flatten() {
         let path = entry.unwrap().path();
@@ -160,7 +156,7 @@ fn ids(case: &Value, key: &str) -> Vec<u32> {
 /// Whoever learned of a tokenizer can build it when its files are gone: they were read, and no file is read twice.
 #[test]
 fn the_files_of_a_tokenizer_are_read_once() {
-    let fixtures = repository().join("fixtures/models");
+    let fixtures = common::fixtures().join("models");
     for (fixture, names) in [
         ("llama-3.1/bf16", vec!["tokenizer.json"]),
         ("tinyllama/bf16", vec!["tokenizer.model"]),

@@ -8,7 +8,6 @@ use model_factory::error::ChatError;
 use model_factory::{Error, Message, Model};
 use model_factory_openai::{ApiError, CompletionInput, CompletionRequest, RequestError};
 use serde_json::{Value, json};
-use std::path::Path;
 
 /// A model of random weights whose chat template is `source`.
 fn model(source: &str) -> (tempfile::TempDir, Model) {
@@ -36,7 +35,7 @@ fn prompt(model: &Model, request: &CompletionRequest) -> Result<String, Error> {
 fn turns_reach_templates_as_in_transformers() {
     let expected = std::fs::read(fixtures().join("templates/turns.json")).unwrap();
     let expected: Value = serde_json::from_slice(&expected).unwrap();
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/templates");
+    let shared = common::repository().join("../shared/templates");
     let recorded = expected["templates"].as_object().unwrap().iter().map(|(name, cases)| (name.as_str(), cases));
     let (mut wrong, mut cases, mut own) = (Vec::new(), 0, 0);
     for (name, recorded) in recorded.chain([("deepseek", &expected["deepseek"]["cases"])]) {

@@ -1,5 +1,6 @@
 //! Errors while weights are read and tokens are computed.
 
+use crate::input::SoftTokensError;
 use model_factory_format::Cancelled;
 use model_factory_kernels::memory::OutOfMemory;
 use model_factory_spec::plan::KvDtype;
@@ -24,11 +25,18 @@ pub enum Error {
     /// An `id` has no row in the embedding, which has `vocab` rows (exit code 2).
     #[error("token {id} is outside the vocabulary of {vocab}")]
     TokenOutOfVocabulary { id: u32, vocab: usize },
+    /// Soft tokens are not what the model takes (exit code 2; 13 on a GPU).
+    #[error(transparent)]
+    SoftTokens(#[from] SoftTokensError),
     /// Logits are asked of a model that has no output head (exit code 10).
     #[error(
         "the model's files have no output head, so it generates and scores no text: models of this kind make vectors of texts, by `Model::embed`"
     )]
     NoHead,
+
+    /// An image that a vision tower does not take (exit code 2).
+    #[error("an image of {found} does not fit the vision tower, which takes {expected}")]
+    Image { found: String, expected: String },
 
     // Memory cannot be reserved: the sequence is as it was, and the same call may succeed later.
     //
@@ -73,7 +81,8 @@ impl Error {
     pub fn code(&self) -> u8 {
         match self {
             Error::Files(error) => error.exit_code(),
-            Error::TokenOutOfVocabulary { .. } => 2,
+            Error::SoftTokens(SoftTokensError::Device) => 13,
+            Error::TokenOutOfVocabulary { .. } | Error::Image { .. } | Error::SoftTokens(_) => 2,
             Error::NoHead => 10,
             Error::OutOfMemory { .. } | Error::CacheBudget { .. } => 14,
             Error::Device { code, .. } => *code,

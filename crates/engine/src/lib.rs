@@ -13,13 +13,15 @@ pub mod cpu;
 #[allow(missing_debug_implementations)]
 pub mod decoder;
 pub mod error;
+pub mod input;
 pub mod predictor;
 pub mod scheduler;
 pub mod weights;
 
 pub use cpu::CpuDevice;
-pub use decoder::{Compute, Decoder, Logits, OutputRows, PassOptions, Segment};
+pub use decoder::{Compute, Decoder, Logits, OutputRows, PassOptions, Segment, Tower};
 pub use error::{Error, Result};
+pub use input::{Input, Rows, SoftTokens, SoftTokensError, Span};
 pub use weights::Weights;
 
 use model_factory_format::cancel;

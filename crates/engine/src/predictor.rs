@@ -61,7 +61,7 @@ impl Predictor {
     ) -> Result<(Option<Vec<f32>>, Vec<f32>)> {
         let _turn = self.turn()?;
         let (begun, reach) = (Instant::now(), cache.len() + tokens.len());
-        let segment = Segment { tokens, cache, reach, second_text: None, rows: OutputRows::Last };
+        let segment = Segment { tokens: tokens.into(), cache, reach, second_text: None, rows: OutputRows::Last };
         let options = PassOptions { hidden_input: given, logits: true, hidden_states: HiddenOutput::Wanted };
         let output = self.compute.pass(&mut [segment], options, cancel)?;
         self.costs.record(tokens.len(), begun.elapsed());

@@ -17,7 +17,7 @@ use crate::decoder::{Batching, Compute, HiddenOutput, PassOptions, PassOutput, S
 use crate::error::{Error, Result};
 use admission::{Admission, admit};
 use costs::StepCosts;
-use model_factory_spec::plan::{PREFILL_CHUNK, StepRoom};
+use model_factory_spec::plan::{PREFILL_CHUNK, SHARED_STEP, StepRoom};
 use queue::{Caller, Queue, Steps, Waiting};
 use run::Phase;
 pub use run::{Run, RunOutput};
@@ -28,9 +28,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 pub use text::Text;
 use tracing::{debug_span, warn};
-
-/// Rows of a step in which some sequence generates: that sequence waits for the step's rows of prompts.
-const SHARED_STEP: usize = PREFILL_CHUNK / 4;
 
 /// Rows of such a step that sequences that generate leave to prompts that wait.
 const FOR_PROMPTS: usize = SHARED_STEP / 4;
@@ -117,8 +114,12 @@ impl Steps for Pass<'_> {
                 let mut left = PREFILL_CHUNK;
                 for (index, Waiting { request, caller: other, .. }) in waiting.iter_mut().enumerate() {
                     let is_with = together && request.batched && request.is_admitted() && Arc::ptr_eq(&caller, other);
-                    request.tokens = if index == first || is_with { request.pending().min(left) } else { 0 };
-                    left -= request.tokens;
+                    request.tokens =
+                        if index == first || is_with { request.uncut(request.pending().min(left)) } else { 0 };
+                    if index == first && request.tokens == 0 {
+                        request.tokens = request.least();
+                    }
+                    left = left.saturating_sub(request.tokens);
                 }
             }
             Some(_) => share(waiting, self.compute.step_room()),
@@ -177,8 +178,7 @@ impl Pass<'_> {
     fn step(&self, chosen: &mut [Waiting<Run>], passed: &mut bool) -> Result<()> {
         for Waiting { request, .. } in &mut *chosen {
             if request.text().is_none() {
-                request.adopt_by(|cache, ids, rotation| cache.adopt_part(ids, rotation));
-                request.tokens = request.tokens.min(request.pending());
+                request.adopt_part();
             }
         }
         let _span = match &*chosen {
@@ -229,8 +229,9 @@ impl Pass<'_> {
             request.phase = Phase::Admitted;
             let taken = request.take(&mut logits, rows);
             // A guess may turn out wrong; then only this sequence may hold its page.
-            request.cache.publish(&request.ids[..request.ids.len() - request.guesses], request.rotation);
-            if taken.is_err() || request.cache.len() == request.ids.len() {
+            let known = request.input.rows().slice(0..request.input.len() - request.guesses);
+            request.cache.publish(known, request.rotation);
+            if taken.is_err() || request.cache.len() == request.input.len() {
                 request.finish(taken);
             }
         }
@@ -250,6 +251,7 @@ impl Pass<'_> {
 fn share(waiting: &mut VecDeque<Waiting<Run>>, room: StepRoom) {
     let mut generating = Vec::new();
     let mut prompts = Vec::new();
+    let mut prompt_is_first = None;
     for Waiting { request, .. } in
         waiting.iter_mut().filter(|waiting| waiting.request.is_admitted() && waiting.request.text().is_none())
     {
@@ -257,6 +259,7 @@ fn share(waiting: &mut VecDeque<Waiting<Run>>, room: StepRoom) {
             request.adopt();
         }
         let is_next = request.pending() == 1 || request.guesses > 0;
+        prompt_is_first.get_or_insert(!is_next);
         let runs = if is_next { &mut generating } else { &mut prompts };
         runs.push(request);
     }
@@ -264,12 +267,19 @@ fn share(waiting: &mut VecDeque<Waiting<Run>>, room: StepRoom) {
     let awaits: Vec<bool> = (0..prompts.len())
         .map(|own| (0..prompts.len()).any(|other| own != other && prompts[own].awaits(prompts[other], other < own)))
         .collect();
+    let waits_longest = prompt_is_first == Some(true) && awaits.first() == Some(&false);
     let mut awaits = awaits.into_iter();
     prompts.retain(|_| !awaits.next().unwrap_or(false));
+    // Where an image does not fit beside a token, those that generate wait for a step once it has waited for one of theirs.
+    let lacks_room = |run: &&mut Run| run.least() > 1 && room.rows < run.least() + 1 + 2 * room.logits;
+    if waits_longest && prompts.first().is_some_and(lacks_room) {
+        generating.clear();
+    }
     let mut left = Left { tokens: if generating.is_empty() { PREFILL_CHUNK } else { SHARED_STEP }, room };
-    let for_prompts = match prompts.len() {
-        0 => (0, 0),
-        _ => (FOR_PROMPTS, (FOR_PROMPTS + room.logits).min(room.rows / 2)),
+    let for_prompts = match prompts.first() {
+        None => (0, 0),
+        Some(run) if run.least() > FOR_PROMPTS => (FOR_PROMPTS, run.least() + room.logits),
+        Some(_) => (FOR_PROMPTS, (FOR_PROMPTS + room.logits).min(room.rows / 2)),
     };
     // The first run of each list advances, however many rows a token takes.
     if let Some(first) = generating.first_mut() {
@@ -279,7 +289,7 @@ fn share(waiting: &mut VecDeque<Waiting<Run>>, room: StepRoom) {
         generating.iter_mut().for_each(|run| left.give(run, most.saturating_sub(run.tokens), for_prompts));
     }
     let half = |oldest: &&mut Run| {
-        let rows = left.room.rows.div_ceil(2).max(1 + room.logits).min(left.room.rows);
+        let rows = left.room.rows.div_ceil(2).max(oldest.least() + room.logits).min(left.room.rows);
         (oldest.pending().min(left.tokens.div_ceil(2)), rows)
     };
     let mut kept = prompts.first().map_or((0, 0), half);
@@ -303,13 +313,27 @@ impl Left {
     fn give(&mut self, run: &mut Run, most: usize, kept: (usize, usize)) {
         let (pending, rows) = (run.pending() - run.tokens, self.room.rows.saturating_sub(kept.1));
         let each = if run.wants_all() { 1 + self.room.logits } else { 1 };
-        let mut given = pending.min(most).min(self.tokens.saturating_sub(kept.0)).min(rows / each);
+        let tokens = self.tokens.saturating_sub(kept.0);
+        let mut given =
+            run.uncut(run.tokens + pending.min(most).min(tokens).min(rows / each)).saturating_sub(run.tokens);
+        // An image is computed whole, however many tokens are left for it. Logits of all its rows are more than a step has
+        // room for: only scoring asks for them.
+        let least = run.least();
+        if given == 0 && run.tokens == 0 && least > 1 && tokens > 0 && least.saturating_mul(each) > rows.min(tokens) {
+            let last = if least == pending { self.room.logits } else { 0 };
+            if run.wants_all() || least + last <= rows {
+                run.tokens = least;
+                self.tokens = self.tokens.saturating_sub(least).max(kept.0);
+                self.room.rows = self.room.rows.saturating_sub(least.saturating_mul(each) + last);
+            }
+            return;
+        }
         let mut taken = given * each;
         // The logits of the last token.
         if given > 0 && given == pending && matches!(run.output, RunOutput::Last(_)) {
             taken += self.room.logits;
             if taken > rows {
-                given -= 1;
+                given = run.uncut(run.tokens + given - 1).saturating_sub(run.tokens);
                 taken = given;
             }
         }

@@ -153,6 +153,9 @@ pub enum ArchitectureErrorKind {
     /// The head that predicts further tokens was requested, and the model has none.
     #[error("there is no multi-token prediction head: {missing}; load the model without it")]
     NoPredictor { missing: String },
+    /// The tower that sees images was requested, and the model has none that is known.
+    #[error("there is no vision tower to load: {missing}; load the model without it")]
+    NoTower { missing: String },
     /// Not a language model at all: an adapter, a projector, a vocabulary.
     #[error("this is {what}, not a language model; {remedy}")]
     NotAModel { what: String, remedy: String },

@@ -240,6 +240,18 @@ pub enum KeySharing {
     Strided,
 }
 
+/// How the rows of an image attend in a sequence of text. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageRows {
+    /// As those of ids: to earlier rows.
+    Causal,
+    /// To all rows of the image, and to earlier ones. One step computes all of them, so there is a largest image.
+    BothSides {
+        /// Rows of the largest image.
+        most: usize,
+    },
+}
+
 #[cfg(test)]
 mod tests {
     use super::{RelativePositions, distance_bucket};

@@ -6,6 +6,7 @@ pub mod family;
 pub mod plan;
 mod quantization;
 pub mod spec;
+pub mod vision;
 
 pub use model_factory_format::{Error, Result};
 pub use plan::Plan;

@@ -3,6 +3,7 @@
 mod batching;
 mod buffers;
 mod kv;
+mod vision;
 
 pub use batching::Batching;
 pub use buffers::{
@@ -13,8 +14,9 @@ pub use kv::{
     KvDtype, KvSize, STATE_CHUNK, StateSize, UnknownKvDtype, kv_bytes, kv_bytes_per_token, kv_bytes_read, state_bytes,
     windowed_layers,
 };
+pub use vision::vision_bytes;
 
-use crate::spec::ModelSpec;
+use crate::spec::{ImageRows, ModelSpec};
 use crate::tokenizer::TokenizerKind;
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -186,6 +188,12 @@ pub struct Plan {
     /// The KV caches of a draft model or a prediction head, one for each session, when `context` tokens are in each,
     /// and the buffers of its forward pass.
     pub draft_memory: u64,
+    /// The part of the files that is the weights of a vision tower; 0 where none is loaded.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub vision_weights: u64,
+    /// What a vision tower takes while it computes its largest image.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub vision_memory: u64,
     /// The built tokenizer.
     pub tokenizer: u64,
     /// The process itself: program, stacks, libraries, the parsed header.
@@ -248,10 +256,23 @@ pub fn unless_unknown<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok
     if *bytes == Budget::UNKNOWN { serializer.serialize_none() } else { serializer.serialize_u64(*bytes) }
 }
 
-/// The most rows of a step: a chunk of a prompt, or a whole text of an encoder with this `context`.
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
+/// Rows of a step in which some sequence generates: that sequence waits for the step's rows of prompts.
+pub const SHARED_STEP: usize = PREFILL_CHUNK / 4;
+
+/// The most rows of a step: a chunk of a prompt, a whole image next to sequences that generate where its rows attend to
+/// each other, or a whole text of an encoder with this `context`.
 pub fn step_rows(spec: &ModelSpec, context: usize) -> usize {
     if !spec.is_encoder() {
-        return PREFILL_CHUNK.min(spec.context_trained);
+        let image = match spec.images {
+            Some(ImageRows::BothSides { most }) => most.saturating_add(SHARED_STEP),
+            Some(ImageRows::Causal) | None => 0,
+        };
+        return PREFILL_CHUNK.max(image).min(spec.context_trained);
     }
     PREFILL_CHUNK.max(spec.text_limit.map_or(context, |limit| limit.tokens.min(context)))
 }
@@ -285,6 +306,7 @@ impl Plan {
             _ => TOKENIZER_GGUF_BYTES_PER_TOKEN,
         };
         let of_all = |bytes: u64| bytes.saturating_mul(sessions as u64);
+        let vision = spec.vision.as_deref().filter(|_| budget.place == PlanMemory::Main);
         let mut plan = Plan {
             weights_file,
             weights_resident,
@@ -298,6 +320,9 @@ impl Plan {
             activations: activations(requested.unwrap_or(usize::MAX).min(trained)),
             draft_weights: draft.map_or(0, |draft| draft.weights_file),
             draft_memory: draft.map_or(0, |draft| draft.activations.saturating_add(of_all(draft.session))),
+            vision_weights: vision
+                .map_or(0, |tower| tower.tensors().map(|tensor| tensor.bytes).fold(0, u64::saturating_add)),
+            vision_memory: vision.map_or(0, |tower| vision_bytes(tower, request.threads)),
             tokenizer: (spec.tokenizer.tokens as u64).saturating_mul(a_token),
             process: PROCESS_BYTES,
             grammars: GRAMMAR_MEMORY,
@@ -340,7 +365,7 @@ impl Plan {
             None => plan.kv_cache.max(left.unwrap_or(0).saturating_sub(draft_cache)),
         };
         plan.load_peak = plan.loaded();
-        plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.activations, plan.draft_memory]);
+        plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.activations, plan.draft_memory, plan.vision_memory]);
         plan
     }
 
@@ -398,7 +423,7 @@ impl Plan {
 
     /// What is left for the KV cache; `None` when the rest by itself does not fit.
     fn left(&self, budget: &Budget) -> Option<u64> {
-        let buffers = self.activations.saturating_add(self.draft_memory);
+        let buffers = sum(&[self.activations, self.draft_memory, self.vision_memory]);
         let left = budget.available.checked_sub(self.loaded())?.checked_sub(buffers)?;
         match budget.anonymous {
             Some(limit) => Some(left.min(limit.checked_sub(buffers)?.checked_sub(self.loaded() - self.mapped())?)),

@@ -2,7 +2,7 @@
 //! model-factory-spec --test families_page`. Without that it fails where the two differ.
 #![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why
 
-use model_factory_spec::block::{Activation, ExpertInput, QkvOrder, RopeLayout, RouterScore};
+use model_factory_spec::block::{Activation, ExpertInput, ImageRows, QkvOrder, RopeLayout, RouterScore};
 use model_factory_spec::family::{
     Bias, BlockTable, Encoder, ExpertTable, Factor, FactorOf, Family, HeadNorms, HeadTable, NormKind, Normalized,
     Parallel, REGISTRY, Role, RopeTable, StateLayers, StateMixer, TensorName, Window,
@@ -105,6 +105,7 @@ fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
         dense,
         predictors,
         predictors_after: _,
+        images,
     } = head;
     let words = [
         (matches!(encoder, Encoder::Yes { .. }), "an encoder: attention to the whole text, no cache"),
@@ -115,6 +116,8 @@ fn head(head: &HeadTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>) {
         (token_types.is_some(), "token types"),
         (!dense.is_empty(), "dense layers after the pooling"),
         (predictors.is_some() && has(Role::NextProjection), "MTP heads on request"),
+        (images == Some(ImageRows::Causal), "images as vectors"),
+        (matches!(images, Some(ImageRows::BothSides { .. })), "images as vectors, whose rows attend to each other"),
     ];
     said.extend(words.iter().filter(|(has, _)| *has).map(|(_, words)| (*words).to_owned()));
 }
@@ -220,7 +223,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
             StateMixer::Mamba(_) => "layers of Mamba",
             StateMixer::Mamba2 { .. } => "layers of Mamba-2",
             StateMixer::DeltaNet(_) => "layers of gated delta nets",
-            _ => "layers with a state",
+            other => panic!("{other:?} has no words here"),
         };
         match states.layers {
             StateLayers::Single { .. } => format!("layers of one sub-layer each; {kind}"),
@@ -242,7 +245,9 @@ fn factor(of: FactorOf) -> Option<&'static str> {
         FactorOf::QkvLimit => "a limit of queries, keys and values",
         FactorOf::Products(_) | FactorOf::StateInput(_) => "factors of products",
         FactorOf::LogitCap => "a cap on logits",
-        _ => return None,
+        // Said with the activation and the experts.
+        FactorOf::GateLimit | FactorOf::GateAlpha | FactorOf::Experts => return None,
+        _ => panic!("{of:?} has no words here"),
     })
 }
 
@@ -253,6 +258,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
         theta: _,
         rotary_part,
         rotary_dim,
+        sections,
         window,
         unrotated,
         never,
@@ -275,6 +281,7 @@ fn rope(rope: &RopeTable, said: &mut Vec<String>) {
     let words = [
         (config_layout == RopeLayout::Interleaved, "adjacent pairs rotated"),
         (rotary_part.is_some() || rotary_dim.is_some(), "a part of each head rotated"),
+        (sections.is_some(), "three positions for rows of images"),
         (window.is_some(), "another rotation in layers with a window"),
         (unrotated.is_some(), "layers without rotation"),
         (never, "no rotation"),

@@ -9,7 +9,7 @@ use crate::hardware::{Hardware, Memory};
 use crate::header::TensorInfo;
 use crate::plan::{ENCODER_CONTEXT, KV_PAGE, KvDtype, Plan, Request, SMALLEST_CONTEXT};
 use crate::policy::{DeviceChoice, DtypePolicy, Policy};
-use crate::report::{Bytes, Check, InputSummary, Remedy, Status, Verdict, counted, roles};
+use crate::report::{Bytes, Check, InputSummary, Remedy, Status, Verdict, counted, roles, tower_roles};
 use crate::spec::{ModelSpec, RopeScaling};
 use crate::tokenizer::TokenizerKind;
 use model_factory_dtypes::DType;
@@ -27,7 +27,7 @@ pub(super) fn integrity(spec: &ModelSpec, input: &InputSummary) -> Check {
     if let Some(first) = input.warnings.first() {
         return Check::warn("integrity", first.clone()).evidence(some_of(&input.warnings[1..], 2));
     }
-    let tensors = spec.tensors().count() + spec.unused_tensors.len();
+    let tensors = needed(spec) + spec.unused_tensors.len();
     let bytes = Bytes(input.bytes());
     Check::pass("integrity", format!("{tensors} tensors lie within {} of {bytes}", counted(input.files.len(), "file")))
 }
@@ -37,9 +37,14 @@ pub(super) fn architecture(spec: &ModelSpec) -> Check {
     Check::pass("architecture", summary)
 }
 
+/// The number of tensors that are used, those of a vision tower too.
+fn needed(spec: &ModelSpec) -> usize {
+    spec.tensors().count() + spec.vision.iter().flat_map(|tower| tower.tensors()).count()
+}
+
 pub(super) fn tensors(spec: &ModelSpec) -> Check {
     let unused = &spec.unused_tensors;
-    let needed = spec.tensors().count();
+    let needed = needed(spec);
     if unused.is_empty() {
         return Check::pass("tensors", format!("all {needed} are there with the right shapes"));
     }
@@ -99,7 +104,8 @@ pub(super) fn dtype(target: &Target<'_>) -> Check {
     let Target { case: Case { spec, policy, .. }, engine, .. } = target;
     let mut tiers: BTreeMap<DType, Tier> = BTreeMap::new();
     let mut refused: BTreeMap<(DType, bool), Refused<'_>> = BTreeMap::new();
-    for (role, tensor) in roles(spec).chain(spec.predictor.iter().flat_map(|head| roles(head))) {
+    let of_head = spec.predictor.iter().flat_map(|head| roles(head));
+    for (role, tensor) in roles(spec).chain(of_head).chain(spec.vision.iter().flat_map(|tower| tower_roles(tower))) {
         let matrix = role == TensorKind::Matrix;
         let lacking = match capability::tier_for(role, tensor.dtype, engine) {
             Err(lacking) => Some(lacking),
@@ -272,10 +278,11 @@ pub(super) fn memory(target: &Target<'_>) -> Check {
     let (variant, need, there) = (&spec.variant, Bytes(needed), Bytes(available));
     let summary = format!("{variant} needs {need} at context {context}, {there} are available on {place}");
     let how = if anonymous.is_some() { "RLIMIT_DATA (ulimit -d) leaves that beside mapped files" } else { how };
-    let mut parts = vec![("weights", plan.weights()), ("KV cache", plan.kv_cache), (plan.draft_name(), plan.draft())];
+    let (draft, vision) = ((plan.draft_name(), plan.draft()), ("vision", plan.vision_memory));
+    let mut parts = vec![("weights", plan.weights()), ("KV cache", plan.kv_cache), draft, vision];
     let named = parts.iter().map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
     parts.push(("everything else", plan.total.saturating_sub(named)));
-    let parts = parts.iter().filter(|(name, bytes)| *bytes > 0 || *name != plan.draft_name());
+    let parts = parts.iter().filter(|(name, bytes)| *bytes > 0 || ![draft.0, vision.0].contains(name));
     let parts: Vec<String> = parts.map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect();
     let evidence = format!("{}; {how}", parts.join(", "));
     let request = Request { draft: None, ..policy.request(hardware) };

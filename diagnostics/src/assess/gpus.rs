@@ -119,6 +119,7 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
         FeedForwardLayer::Experts(_) => false,
     };
     let options = [
+        ("a vision tower", spec.vision.is_some()),
         ("layers with a state", layers().flat_map(LayerWeights::mixers).any(|mixer| mixer.attention().is_none())),
         ("layers that are passed several times", spec.passes > 1),
         ("layers of one sub-layer", layers().any(|layer| layer.mixer.is_none() || layer.feed_forward.is_none())),

@@ -73,6 +73,7 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
     let named = plan.weights().saturating_add(plan.kv_cache).saturating_add(plan.activations);
     let rest = [
         (plan.draft_name(), plan.draft()),
+        ("vision", plan.vision_memory),
         ("tokenizer", plan.tokenizer),
         ("process", plan.process),
         ("driver", plan.device_context),

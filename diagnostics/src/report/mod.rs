@@ -15,7 +15,7 @@ pub use devices::{DeviceList, DeviceTiers};
 pub use distribution::{Distribution, ServingEngine, Share};
 pub use model::{
     DtypeSummary, EmbedsSummary, ExpertSummary, LayerBytes, MixerSummary, ModelSummary, RopeSummary, TokenizerSummary,
-    WindowSummary,
+    VisionSummary, WindowSummary,
 };
 pub use model_factory_format::HubModel;
 pub use model_factory_format::error::escaped;
@@ -24,7 +24,7 @@ pub use remedy::{NextStep, Remedy};
 pub use verdict::Verdict;
 pub(crate) use verdict::of_error;
 
-pub(crate) use model::roles;
+pub(crate) use model::{roles, tower_roles};
 pub(crate) use page::counted;
 
 use crate::hardware::Hardware;

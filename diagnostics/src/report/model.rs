@@ -5,7 +5,7 @@ use crate::header::TensorInfo;
 use crate::plan::ActivationDtype;
 use crate::spec::{
     Embeds, LayerWeights, LinearWeights, Mixer, ModelSpec, NormWeights, Rope, RopeLayout, RopeScaling, Sampling,
-    Scaling, Weight,
+    Scaling, VisionSpec, Weight,
 };
 use crate::tokenizer::{TokenizerKind, TokenizerSpec, ToolCallFormat};
 use model_factory_dtypes::DType;
@@ -61,6 +61,9 @@ pub struct ModelSummary {
     pub embeds: EmbedsSummary,
     /// The labels that it scores, of a model that classifies texts or ranks documents.
     pub labels: Vec<String>,
+    /// What it sees with, where a vision tower is loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vision: Option<VisionSummary>,
     /// Of the model, then of the tokenizer.
     pub assumptions: Vec<String>,
     /// Tensors that are stored and not needed.
@@ -265,6 +268,7 @@ impl ModelSummary {
             tied_embeddings: spec.tied_embeddings,
             rope: spec.rope().map(RopeSummary::new),
             embeds: EmbedsSummary::new(spec),
+            vision: spec.vision.as_deref().map(VisionSummary::new),
             labels: spec.weights.classifier.as_ref().map(|classifier| classifier.labels.to_vec()).unwrap_or_default(),
             sliding_window: spec.sliding_window(),
             windows: windows(spec),
@@ -278,6 +282,31 @@ impl ModelSummary {
             assumptions: spec.assumptions.iter().chain(&spec.tokenizer.assumptions).cloned().collect(),
             unused_tensors: spec.unused_tensors.clone(),
             weights: layer_bytes(spec),
+        }
+    }
+}
+
+/// A vision tower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct VisionSummary {
+    /// Its kind.
+    pub tower: &'static str,
+    /// Elements of its weights.
+    pub parameters: u64,
+    /// Height and width of the largest image, in pixels.
+    pub largest_image: [usize; 2],
+    /// Tokens that such an image becomes.
+    pub tokens: usize,
+}
+
+impl VisionSummary {
+    fn new(spec: &VisionSpec) -> VisionSummary {
+        VisionSummary {
+            tower: spec.name,
+            parameters: spec.parameters(),
+            largest_image: [spec.largest.rows, spec.largest.columns].map(|side| side.saturating_mul(spec.patch_size)),
+            tokens: spec.tokens(spec.largest),
         }
     }
 }
@@ -355,6 +384,17 @@ pub(crate) fn roles(spec: &ModelSpec) -> impl Iterator<Item = (TensorKind, &Tens
             (true, _) => Some((TensorKind::Vector, tensor)),
             (false, _) => Some((if vector { TensorKind::Vector } else { TensorKind::Matrix }, tensor)),
         }
+    })
+}
+
+/// The tensors of a vision tower but scales, each as a matrix or a vector.
+pub(crate) fn tower_roles(spec: &VisionSpec) -> impl Iterator<Item = (TensorKind, &TensorInfo)> {
+    spec.weights.list().into_iter().flat_map(|weight| match weight {
+        Weight::Matrix(matrix) => {
+            let bias = matrix.bias.iter().map(|bias| (TensorKind::Vector, bias));
+            std::iter::once((TensorKind::Matrix, &matrix.weight)).chain(bias).collect()
+        }
+        weight => weight.tensors().into_iter().map(|tensor| (TensorKind::Vector, tensor)).collect::<Vec<_>>(),
     })
 }
 

@@ -2,8 +2,8 @@
 
 use super::page::{Bytes, Page, Plain, Presentation, counted};
 use super::{
-    Check, EmbedsSummary, ExpertSummary, FileStatus, ModelSummary, Remedy, Report, Status, Verdict, WindowSummary,
-    candidate, memory,
+    Check, EmbedsSummary, ExpertSummary, FileStatus, ModelSummary, Remedy, Report, Status, Verdict, VisionSummary,
+    WindowSummary, candidate, memory,
 };
 use crate::capability;
 use crate::error::some_of;
@@ -144,12 +144,15 @@ impl Hardware {
     }
 }
 
-fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
-    let in_words = |count: u64| match count {
+fn in_words(count: u64) -> String {
+    match count {
         1_000_000_000.. => format!("{:.2} billion", count as f64 / 1e9),
         1_000_000.. => format!("{:.1} million", count as f64 / 1e6),
         count => count.to_string(),
-    };
+    }
+}
+
+fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
     let parameters = in_words(model.parameters);
     let tied = if model.tied_embeddings { ", head tied to the embedding" } else { "" };
     page.row("model", format_args!("{} of the family {}, {parameters} parameters{tied}", model.variant, model.family));
@@ -262,6 +265,10 @@ fn talk_lines(model: &ModelSummary, page: &mut Page<'_>) {
         page.row("sampling", format_args!("{}", model.sampling));
     }
     embeds_line(&model.embeds, page);
+    if let Some(VisionSummary { tower, parameters, largest_image: [height, width], tokens }) = model.vision {
+        let image = format!("images of {height} by {width} pixels as {tokens} tokens");
+        page.row("sees", format_args!("by {tower}, {} parameters: {image}", in_words(parameters)));
+    }
     match model.labels.as_slice() {
         [] => {}
         [one] => page.row("scores", format_args!("one label, {one}")),

@@ -208,6 +208,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
     let mut spec = ModelSpec {
         passes: 1,
         predictor: None,
+        vision: None,
         family: "llama",
         variant: geometry.variant.into(),
         architecture: String::new(),
@@ -225,6 +226,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
             scaling: RopeScaling::Default,
             magnitude: 1.0,
             score_factor: 1.0,
+            sections: None,
             dimensions: head_dim as usize,
             source: "rope_theta".into(),
         }],
@@ -252,6 +254,7 @@ fn spec(geometry: &Geometry, dtypes: &Dtypes) -> ModelSpec {
         },
         sampling: Sampling::default(),
         embeds: Embeds::NotSaid,
+        images: None,
         text_limit: None,
         quantization: "none".into(),
         assumptions: Vec::new(),

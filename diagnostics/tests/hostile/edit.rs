@@ -1,7 +1,7 @@
 //! Real fixtures taken apart, so that each part of them can be damaged by itself.
 
 #[path = "../../../tests/common/archives.rs"]
-#[allow(dead_code, clippy::duplicate_mod, clippy::expect_used)] // tests of whole models have it too, and use more of it
+#[allow(dead_code, clippy::expect_used)] // the tests of whole models use more of it
 mod archives;
 
 use crate::build::{Tree, array, string};

@@ -28,6 +28,7 @@ mod single;
 mod states;
 mod table;
 mod unknown;
+mod vision;
 mod worst;
 
 use edit::Files;
@@ -96,6 +97,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         gemma3n::cases(&mut table);
         gemma4::cases(&mut table);
         unknown::cases(&mut table);
+        vision::cases(&mut table);
         let count = table.finish();
         assert!(count >= LEAST, "only {count} inputs");
     });

@@ -12,7 +12,11 @@ pub const MOST: Duration = Duration::from_secs(60);
 
 /// Diagnoses `path` on a described machine, so that no result depends on the machine of the test.
 pub fn judge(path: &Path) -> Report {
-    diagnose(path, &Profile::find("cpu-8gb").unwrap().hardware(), &Policy::default())
+    judge_by(path, &Policy::default())
+}
+
+fn judge_by(path: &Path, policy: &Policy) -> Report {
+    diagnose(path, &Profile::find("cpu-8gb").unwrap().hardware(), policy)
 }
 
 /// What was judged so far.
@@ -21,6 +25,8 @@ pub struct Table {
     names: HashSet<String>,
     refused: usize,
     failures: Vec<String>,
+    /// Whether the tower of what is judged is asked for.
+    pub vision: bool,
 }
 
 impl Table {
@@ -45,7 +51,7 @@ impl Table {
 
     fn judge(&mut self, case: &str, tree: &Tree, name: &str) -> Report {
         let start = Instant::now();
-        let report = judge(&tree.path(name));
+        let report = judge_by(&tree.path(name), &Policy { vision: self.vision, ..Policy::default() });
         if start.elapsed() > MOST {
             self.failures.push(format!("{case}: took {:?}", start.elapsed()));
         }

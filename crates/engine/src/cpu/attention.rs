@@ -121,7 +121,8 @@ impl AttentionPass<'_> {
     /// The positions that a row of `sequence` sees.
     fn positions(&self, sequence: &Sequence<'_>, row: usize) -> Range<usize> {
         let position = sequence.start + row - sequence.rows.start;
-        self.weights.first_seen(position)..position + 1
+        let block = sequence.blocks.iter().find(|block| block.contains(&position));
+        self.weights.first_seen(position)..block.map_or(position + 1, |block| block.end)
     }
 
     /// The tiles that some of `rows` see.

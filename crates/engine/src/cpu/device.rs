@@ -87,6 +87,8 @@ impl Device for CpuDevice {
             streams: Some(self),
             hidden_states: Some(self),
             latents: Some(self),
+            vision: Some(self),
+            soft_tokens: Some(self),
         }
     }
 

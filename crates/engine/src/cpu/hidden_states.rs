@@ -49,12 +49,8 @@ impl HiddenStates<CpuDevice> for CpuDevice {
 
     fn dense(&self, DenseLayer { linear, activation, norm }: &DenseLayer<Self>, rows: &[f32]) -> Result<Vec<f32>> {
         let mut rows = self.products(linear, rows)?;
-        match activation {
-            Some(DenseActivation::Tanh) => rows.iter_mut().for_each(|x| *x = x.tanh()),
-            Some(DenseActivation::Gelu) => kernels::gelu_erf(self.isa, &mut rows),
-            // A NaN stays one.
-            Some(DenseActivation::Relu) => rows.iter_mut().filter(|x| **x < 0.0).for_each(|x| *x = 0.0),
-            None => {}
+        if let Some(activation) = activation {
+            self.activate_rows(*activation, &mut rows);
         }
         if let Some(norm) = norm {
             self.norm_rows(norm, &mut rows)?;
@@ -64,8 +60,18 @@ impl HiddenStates<CpuDevice> for CpuDevice {
 }
 
 impl CpuDevice {
+    /// `rows` = their activation.
+    pub(super) fn activate_rows(&self, activation: DenseActivation, rows: &mut [f32]) {
+        match activation {
+            DenseActivation::Tanh => rows.iter_mut().for_each(|x| *x = x.tanh()),
+            DenseActivation::Gelu => kernels::gelu_erf(self.isa, rows),
+            // A NaN stays one.
+            DenseActivation::Relu => rows.iter_mut().filter(|x| **x < 0.0).for_each(|x| *x = 0.0),
+        }
+    }
+
     /// The products of `rows` of hidden states with `matrix`, and its bias.
-    fn products(&self, matrix: &Matrix, rows: &[f32]) -> Result<Vec<f32>> {
+    pub(super) fn products(&self, matrix: &Matrix, rows: &[f32]) -> Result<Vec<f32>> {
         let count = rows.len() / matrix.inputs;
         let mut products = memory::zeros(count * matrix.outputs, "products of hidden states")?;
         self.multiply(&[matrix], &self.normed(None, rows, &[matrix])?, count, &mut products)?;

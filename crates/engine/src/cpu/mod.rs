@@ -23,7 +23,9 @@ mod recurrent;
 mod routing;
 mod runs;
 mod scratch;
+mod soft_tokens;
 mod streams;
+mod vision;
 
 pub use matrix::Matrix;
 pub use norm::NormVectors;
@@ -33,7 +35,7 @@ use crate::kernels::{self, Isa};
 use crate::memory::{self, Refusals};
 use crate::threads::Pool;
 use model_factory_spec::plan::{ActivationDtype, CpuBuffers, KvDtype, Plan};
-use model_factory_spec::spec::ModelSpec;
+use model_factory_spec::spec::{ModelSpec, VisionSpec};
 use operand::{Operands, Spare};
 use page::PageLayout;
 use scratch::LeaderScratch;
@@ -67,6 +69,19 @@ impl CpuDevice {
             buffers: CpuBuffers::new(spec),
             layout: PageLayout::new(spec, plan.kv_dtype),
             activations: plan.activation_dtype,
+        }
+    }
+
+    /// Computes the tower `spec`, as [`new`](Self::new) a model; nothing is cached.
+    pub fn of_tower(spec: &VisionSpec, isa: Isa, pool: Arc<Pool>, activations: ActivationDtype) -> CpuDevice {
+        CpuDevice {
+            isa,
+            pool,
+            spare: Spare::default(),
+            leaders: LeaderScratch::default(),
+            buffers: CpuBuffers::of_tower(spec),
+            layout: PageLayout::uncached(&spec.weights.layers),
+            activations,
         }
     }
 

@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use model_factory_spec::plan::{KV_PAGE, KvDtype, windowed_layers};
-use model_factory_spec::spec::ModelSpec;
+use model_factory_spec::spec::{LayerWeights, ModelSpec};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -39,6 +39,11 @@ impl PageLayout {
         let layers = spec.weights.layers.iter().map(Heads::of);
         let kind = |windowed| if windowed { PageKind::Window } else { PageKind::Full };
         PageLayout::of_layers(dtype, layers.zip(windowed_layers(spec).into_iter().map(kind)))
+    }
+
+    /// Of layers that cache nothing.
+    pub(super) fn uncached(layers: &[LayerWeights]) -> PageLayout {
+        PageLayout::of_layers(KvDtype::F32, layers.iter().map(|layer| (Heads::of(layer), PageKind::Full)))
     }
 
     /// One layer after the other in the pages of its kind, with heads as in `layers`; a layer with the number of an

@@ -3,7 +3,9 @@
 use super::{Batching, KvCache, PagePool, PassOptions, PassOutput, Rotation, Segment};
 use crate::cancel::CancellationToken;
 use crate::error::Result;
+use crate::input::SoftTokens;
 use model_factory_spec::plan::StepRoom;
+use model_factory_spec::spec::ImageRows;
 use std::sync::Arc;
 
 /// Computes a loaded model on any device.
@@ -27,6 +29,18 @@ pub trait Compute: Send + Sync {
 
     /// The most that a step of several sequences may take, so that it stays within the plan.
     fn step_room(&self) -> StepRoom;
+
+    /// How the rows of images attend.
+    ///
+    /// # Errors
+    /// `SoftTokens` where the model or the device takes no images.
+    fn images(&self) -> Result<ImageRows>;
+
+    /// Refuses soft tokens that are not as the model takes them.
+    ///
+    /// # Errors
+    /// `SoftTokens`.
+    fn check_soft_tokens(&self, tokens: &SoftTokens) -> Result<()>;
 
     /// Whether it has hidden states to give.
     fn gives_hidden_states(&self) -> bool;

@@ -1,16 +1,17 @@
 //! The interface between the decoder and what computes: the operations of a forward pass, once for every device.
 
 use super::page::{AllocatePage, PagePair};
-use super::{Angles, Checkpoint, State};
+use super::{Angles, Checkpoint, Pixels, State};
 use crate::error::{Error, Result};
+use crate::input::Span;
 use crate::memory;
 use crate::weights::Weights;
 use model_factory_format::header::TensorInfo;
 use model_factory_spec::plan::{KvDtype, KvSize};
 use model_factory_spec::spec::{
     AltUpUse, AltUpWeights, AttentionWeights, BesideWeights, ClassifierWeights, DenseLayer, DenseWeights,
-    ExpertsWeights, InputWeights, JoinedInput, LaurelWeights, LayerEmbeddingUse, LayerEmbeddingWeights, LinearWeights,
-    Mixer, ModelSpec, Multipliers, NormWeights, WeightTypes,
+    ExpertsWeights, Grid, InputWeights, JoinedInput, LaurelWeights, LayerEmbeddingUse, LayerEmbeddingWeights,
+    LinearWeights, Mixer, ModelSpec, Multipliers, NormWeights, ProjectorStep, VisionWeights, WeightTypes,
 };
 use std::ops::Range;
 
@@ -141,6 +142,10 @@ pub struct Extensions<'d, D: Device> {
     pub hidden_states: Option<&'d dyn HiddenStates<D>>,
     /// Attention to latents.
     pub latents: Option<&'d dyn LatentLayers<D>>,
+    /// Vision towers.
+    pub vision: Option<&'d dyn VisionLayers<D>>,
+    /// Vectors in place of ids. A device that has them lets rows attend to the blocks of their sequence too.
+    pub soft_tokens: Option<&'d dyn SoftTokenRows<D>>,
 }
 
 impl<D: Device> Extensions<'_, D> {
@@ -153,6 +158,8 @@ impl<D: Device> Extensions<'_, D> {
         streams: None,
         hidden_states: None,
         latents: None,
+        vision: None,
+        soft_tokens: None,
     };
 }
 
@@ -223,6 +230,24 @@ pub trait LatentLayers<D: Device> {
 
     /// `mixed` = the values, `[rows, heads * value_dim]`, of what every row's queries attend to.
     fn attend_latents(&self, pass: &mut D::Pass<'_>, layer: usize, attention: &AttentionWeights<D>) -> Result<()>;
+}
+
+/// Vision towers.
+pub trait VisionLayers<D: Device> {
+    /// `hidden` = the products of the patches of `image`, with their positions added.
+    fn embed_patches(&self, pass: &mut D::Pass<'_>, weights: &VisionWeights<D>, image: Pixels<'_>) -> Result<()>;
+
+    /// What a step of a projector makes of `rows`, those of the patches of `grid`.
+    fn project(&self, step: &ProjectorStep<D>, rows: Vec<f32>, grid: Grid) -> Result<Vec<f32>>;
+}
+
+/// Vectors in place of ids.
+pub trait SoftTokenRows<D: Device> {
+    /// `hidden` = the soft tokens, in the rows that are of some.
+    fn place(&self, pass: &mut D::Pass<'_>);
+
+    /// `hidden` += what soft tokens add after layer `layer`.
+    fn add_after(&self, pass: &mut D::Pass<'_>, layer: usize);
 }
 
 /// Embeddings of a token that layers read, and factors of layers.
@@ -316,8 +341,12 @@ pub struct Batch<'b> {
 /// One sequence of a batch.
 #[non_exhaustive]
 pub struct Sequence<'b> {
-    /// The ids of its rows.
+    /// The ids of its rows, with those that hold the places of soft tokens.
     pub tokens: &'b [u32],
+    /// The soft tokens among its rows, by position.
+    pub spans: &'b [Span],
+    /// The positions of those whose rows attend to each other: a row of a block sees all of it, and what is before.
+    pub blocks: Vec<Range<usize>>,
     /// The rows of the sequence.
     pub rows: Range<usize>,
     /// The position of its first row.

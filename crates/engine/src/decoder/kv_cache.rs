@@ -9,6 +9,7 @@ use super::rope::Rotation;
 use super::state::{Checkpoint, State};
 use crate::cache_budget::Reservation;
 use crate::error::Result;
+use crate::input::Rows;
 use crate::memory;
 use model_factory_spec::plan::{KV_PAGE, KvSize, STATE_CHUNK};
 use std::fmt;
@@ -212,16 +213,17 @@ impl KvCache {
         (1..=found.len()).rev().find(|count| is_known(*count)).unwrap_or(0)
     }
 
-    /// The pages that continue the sequence with `ids`, in their order.
-    fn find(&self, ids: &[u32], rotation: Rotation, prefixes: &mut Prefixes) -> Vec<u64> {
+    /// The pages that continue the sequence with `rows`, in their order.
+    fn find(&self, rows: Rows<'_>, rotation: Rotation, prefixes: &mut Prefixes) -> Vec<u64> {
         let mut place = self.place(rotation);
-        let next = ids.get(self.len..).unwrap_or_default().chunks_exact(KV_PAGE);
-        let find = |ids| {
-            let number = prefixes.find(&place, ids)?;
+        let whole = rows.len().saturating_sub(self.len) / KV_PAGE;
+        let find = |index: usize| {
+            let start = self.len + index * KV_PAGE;
+            let number = prefixes.find(&place, rows.slice(start..start + KV_PAGE))?;
             place = Place::After(number);
             Some(number)
         };
-        next.map_while(find).collect()
+        (0..whole).map_while(find).collect()
     }
 
     /// Positions held.
@@ -348,15 +350,15 @@ impl KvCache {
         self.salt.as_ref()
     }
 
-    /// Takes the pages that hold what `ids` begin with, which are rotated so, from sequences that computed them; whole
+    /// Takes the pages that hold what `rows` begin with, which are rotated so, from sequences that computed them; whole
     /// ones only.
-    pub fn adopt(&mut self, ids: &[u32], rotation: Rotation) {
+    pub fn adopt(&mut self, rows: Rows<'_>, rotation: Rotation) {
         if !self.may_adopt() {
             return;
         }
         let pool = Arc::clone(&self.pool);
         let mut prefixes = pool.prefixes();
-        let mut found = self.find(ids, rotation, &mut prefixes);
+        let mut found = self.find(rows, rotation, &mut prefixes);
         found.truncate(self.adoptable(&found, &prefixes));
         let Some(last) = found.last() else { return };
         let checkpoint = prefixes.state(*last);
@@ -385,12 +387,12 @@ impl KvCache {
 
     /// Like [`adopt`](Self::adopt), but copies a part of one page, of a sequence with the same salt. Without a salt
     /// nothing is copied, as the time it takes would reveal tokens of other requests one by one.
-    pub fn adopt_part(&mut self, ids: &[u32], rotation: Rotation) {
+    pub fn adopt_part(&mut self, rows: Rows<'_>, rotation: Rotation) {
         let may = self.salt.is_some() && self.state.is_none() && self.may_adopt() && self.sees_back_from(self.len);
         if !may || !self.pool.copies {
             return;
         }
-        let next = &ids[self.len.min(ids.len())..];
+        let next = rows.slice(self.len.min(rows.len())..rows.len());
         let (index, pool) = (self.len / KV_PAGE, Arc::clone(&self.pool));
         let mut prefixes = pool.prefixes();
         let Some((number, count)) = prefixes.closest(&self.place(rotation), next) else { return };
@@ -406,27 +408,27 @@ impl KvCache {
         self.len += count;
     }
 
-    /// Offers the pages that are complete, which hold what `ids` begin with, to others.
-    pub fn publish(&mut self, ids: &[u32], rotation: Rotation) {
+    /// Offers the pages that are complete, which hold what `rows` begin with, to others.
+    pub fn publish(&mut self, rows: Rows<'_>, rotation: Rotation) {
         if !self.shares() {
             return;
         }
-        let complete = self.len.min(ids.len()) / KV_PAGE;
+        let complete = self.len.min(rows.len()) / KV_PAGE;
         // Pages that hold nothing are of use up to a state that is kept.
         let last_state = || self.checkpoints.iter().map(|checkpoint| checkpoint.position / KV_PAGE).max();
         let holds = self.pool.sizes.kv.page > 0 || self.has_windows();
         let offered = if holds { complete } else { last_state().unwrap_or(0).min(complete) };
         for index in self.places.len()..offered {
             let place = self.place(rotation);
-            let ids = &ids[index * KV_PAGE..][..KV_PAGE];
+            let rows = rows.slice(index * KV_PAGE..(index + 1) * KV_PAGE);
             let mut prefixes = self.pool.prefixes();
             let own = &mut self.pages[index].full;
-            let found = prefixes.find(&place, ids);
+            let found = prefixes.find(&place, rows);
             // It was computed twice and is held once.
             if let Some(node) = found.and_then(|number| prefixes.get(number)) {
                 *own = Arc::clone(&node.page);
             }
-            let number = found.unwrap_or_else(|| prefixes.insert(place, ids, Arc::clone(own)));
+            let number = found.unwrap_or_else(|| prefixes.insert(place, rows, Arc::clone(own)));
             let end = (index + 1) * KV_PAGE;
             let state = self.checkpoints.iter().position(|checkpoint| checkpoint.position == end);
             let state = state.map(|at| self.checkpoints.swap_remove(at));
@@ -437,12 +439,12 @@ impl KvCache {
     }
 
     /// Offers all pages, the last one too, and frees those that are not kept.
-    pub fn retire(mut self, ids: &[u32], rotation: Rotation) {
-        let len = self.len.min(ids.len());
+    pub fn retire(mut self, rows: Rows<'_>, rotation: Rotation) {
+        let len = self.len.min(rows.len());
         self.truncate(len);
-        self.publish(ids, rotation);
+        self.publish(rows, rotation);
         if self.may_publish_last() {
-            let rest = &ids[self.places.len() * KV_PAGE..len];
+            let rest = rows.slice(self.places.len() * KV_PAGE..len);
             let mut prefixes = self.pool.prefixes();
             let place = self.place(rotation);
             let is_new = prefixes.closest(&place, rest).is_none_or(|(_, common)| common < rest.len());

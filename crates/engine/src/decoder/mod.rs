@@ -14,11 +14,12 @@ mod rope;
 mod segment;
 mod state;
 mod stored;
+mod tower;
 
 pub use compute::Compute;
 pub use device::{
     Batch, Device, EncoderLayers, ExpertLayers, Extensions, HiddenStates, LatentLayers, LayerEmbeddings, Operand,
-    Output, RecurrentLayers, ResidualStreams, Sequence,
+    Output, RecurrentLayers, ResidualStreams, Sequence, SoftTokenRows, VisionLayers,
 };
 pub use kv_cache::{KvCache, Parts};
 pub use logits::Logits;
@@ -33,9 +34,11 @@ pub use state::{Checkpoint, State};
 pub(crate) use stored::{check_all, check_rows_in_order, check_values};
 pub use stored::{check_factor, check_scales, check_scales_of_blocks, int8_rule, shape};
 pub(crate) use stored::{floats, widened};
+pub use tower::{Pixels, Tower, TowerSizes};
 
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
+use crate::input::{Rows, SoftTokens, SoftTokensError, Span};
 use crate::memory;
 use crate::weights::Weights;
 use device::required;
@@ -43,7 +46,8 @@ use layer::Layer;
 use load::Load;
 pub use model_factory_spec::plan::Batching;
 use model_factory_spec::plan::{CpuBuffers, Plan, StateSize, StepRoom, step_rows};
-use model_factory_spec::spec::{LayerWeights, Mixer, ModelSpec, ModelWeights, Multipliers};
+use model_factory_spec::spec::{ImageRows, LayerWeights, Mixer, ModelSpec, ModelWeights, Multipliers};
+use std::ops::Range;
 use std::sync::Arc;
 use tracing::trace_span;
 
@@ -58,6 +62,10 @@ pub struct Decoder<D: Device> {
     ropes: Vec<RopeFrequencies>,
     multipliers: Multipliers,
     vocab: usize,
+    /// Width of the residual stream.
+    width: usize,
+    family: &'static str,
+    images: Option<ImageRows>,
     batching: Batching,
     pages: Arc<PagePool>,
     room: StepRoom,
@@ -102,6 +110,9 @@ impl<D: Device> Decoder<D> {
             ropes,
             multipliers: spec.multipliers,
             vocab: spec.vocab,
+            width: spec.hidden,
+            family: spec.family,
+            images: spec.images,
             batching,
             room: CpuBuffers::new(spec).room(step_rows(spec, plan.context)),
             pages: PagePool::new(device.pages(), sizes, keeps_bits, prefix_caching),
@@ -138,17 +149,42 @@ impl<D: Device> Decoder<D> {
         let mut sequences = memory::reserved(segments.len(), "the sequences of a batch")?;
         let mut end = 0;
         for Segment { tokens, cache, reach, rows: output_rows, second_text } in segments {
+            let (spans, blocks) = (tokens.own_spans(), self.blocks(*tokens)?);
+            // Images before these rows count too: they take fewer positions than rows.
+            let images = Some(*tokens).filter(|tokens| !tokens.spans().is_empty());
+            let tokens = tokens.ids();
             let (start, rows) = (cache.len(), end..end + tokens.len());
             end = rows.end;
             for (rope, angles) in self.ropes.iter().zip(&mut angles) {
-                rope.extend(angles, rope.rotation(*reach), start..start + tokens.len())?;
+                rope.extend(angles, rope.rotation(*reach), start..start + tokens.len(), images)?;
             }
             cache.begin(tokens.len())?;
             let Parts { pages, state, checkpoints } = cache.parts();
             let (wanted, second_text) = (output_rows.wanted(&rows), *second_text);
-            sequences.push(Sequence { tokens, wanted, rows, start, pages, second_text, state, checkpoints });
+            sequences.push(Sequence {
+                tokens,
+                spans,
+                blocks,
+                wanted,
+                rows,
+                start,
+                pages,
+                second_text,
+                state,
+                checkpoints,
+            });
         }
         Ok(Batch { sequences, rows: end, angles })
+    }
+
+    /// The positions of images that some of `tokens` are of, where rows of an image attend to each other.
+    fn blocks(&self, tokens: Rows<'_>) -> Result<Vec<Range<usize>>> {
+        match self.images {
+            Some(ImageRows::BothSides { .. }) => {
+                Ok(memory::collected(tokens.own_spans().iter().map(Span::range), "the images of a batch")?)
+            }
+            Some(ImageRows::Causal) | None => Ok(Vec::new()),
+        }
     }
 
     /// Embedding, blocks, head; `wanted` says whether any row is wanted, `recorded` whether operations are recorded.
@@ -164,6 +200,9 @@ impl<D: Device> Decoder<D> {
             &self.weights;
         let (device, extensions) = (&self.device, &self.device.extensions());
         device.embed(pass, embedding, self.multipliers.embedding)?;
+        if let Some(soft_tokens) = extensions.soft_tokens {
+            soft_tokens.place(pass);
+        }
         if let Some(joined) = joined {
             required(extensions.hidden_states)?.join(pass, joined, options.hidden_input)?;
         }
@@ -200,6 +239,9 @@ impl<D: Device> Decoder<D> {
                 device.keep_wanted(pass)?;
             }
             layer.forward(pass, cancel)?;
+            if let Some(soft_tokens) = extensions.soft_tokens {
+                soft_tokens.add_after(pass, index);
+            }
         }
         cancel.check()?;
         if let Some(altup) = altup {
@@ -249,6 +291,31 @@ impl<D: Device> Compute for Decoder<D> {
         self.room
     }
 
+    fn images(&self) -> Result<ImageRows> {
+        let images = self.images.ok_or(SoftTokensError::NotTaken { family: self.family })?;
+        self.device.extensions().soft_tokens.map(|_| images).ok_or_else(|| SoftTokensError::Device.into())
+    }
+
+    fn check_soft_tokens(&self, tokens: &SoftTokens) -> Result<()> {
+        let (images, found, expected) = (self.images()?, tokens.width(), self.width);
+        if found != expected {
+            return Err(SoftTokensError::Width { found, expected }.into());
+        }
+        if self.ropes.iter().any(RopeFrequencies::has_sections) && tokens.grid().is_none() {
+            return Err(SoftTokensError::NoGrid.into());
+        }
+        let (found, layers) = (tokens.deepstack().len(), self.weights.layers.len());
+        if found > layers {
+            return Err(SoftTokensError::Layers { found, layers }.into());
+        }
+        match images {
+            ImageRows::BothSides { most } if tokens.rows() > most => {
+                Err(SoftTokensError::TooMany { found: tokens.rows(), most }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn gives_hidden_states(&self) -> bool {
         self.device.extensions().hidden_states.is_some()
     }
@@ -262,7 +329,7 @@ impl<D: Device> Compute for Decoder<D> {
         if options.logits && self.weights.head.is_none() {
             return Err(Error::NoHead);
         }
-        let mut ids = segments.iter().flat_map(|segment| segment.tokens);
+        let mut ids = segments.iter().flat_map(|segment| segment.tokens.ids());
         if let Some(id) = ids.find(|id| **id as usize >= self.vocab) {
             return Err(Error::TokenOutOfVocabulary { id: *id, vocab: self.vocab });
         }
@@ -270,6 +337,7 @@ impl<D: Device> Compute for Decoder<D> {
             if !cache.is_of(&self.pages) {
                 return Err(Error::Internal("a cache of another model".into()));
             }
+            self.check_spans(*tokens, cache.len())?;
             cache.reserve(cache.len() + tokens.len())?;
         }
         let mut step = Step { segments, is_done: false };
@@ -286,6 +354,21 @@ impl<D: Device> Compute for Decoder<D> {
     fn dense(&self, pooled: Vec<f32>) -> Result<Vec<f32>> {
         let layer = |rows: Vec<f32>, layer| required(self.device.extensions().hidden_states)?.dense(layer, &rows);
         self.weights.dense.iter().try_fold(pooled, layer)
+    }
+}
+
+impl<D: Device> Decoder<D> {
+    /// Checks the soft tokens of rows that follow `cached` positions.
+    fn check_spans(&self, tokens: Rows<'_>, cached: usize) -> Result<()> {
+        let end = tokens.first() + tokens.len();
+        for span in tokens.own_spans() {
+            self.check_soft_tokens(&span.tokens)?;
+            let is_cut = span.range().end > end && matches!(self.images, Some(ImageRows::BothSides { .. }));
+            if tokens.first() != cached || is_cut {
+                return Err(Error::Internal("an image is not where its sequence has it, or is cut".into()));
+            }
+        }
+        Ok(())
     }
 }
 

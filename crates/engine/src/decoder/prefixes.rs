@@ -1,8 +1,9 @@
-//! Pages of the KV cache by the ids that they hold, so that a sequence takes pages that another has computed.
+//! Pages of the KV cache by the ids and images that they hold, so that a sequence takes pages that another has computed.
 
 use super::page::Page;
 use super::rope::Rotation;
 use super::state::Checkpoint;
+use crate::input::{Piece, Rows, common};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ pub(super) enum Place {
     After(u64),
 }
 
-/// A tree of pages, each after the one before it: the same place and the same ids are the same bits.
+/// A tree of pages, each after the one before it: the same place, the same ids and the same images are the same bits.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes {
     nodes: HashMap<u64, Node>,
@@ -33,6 +34,8 @@ pub(super) struct Node {
     place: Place,
     /// The ids of the page's positions; fewer than it has room for in the last page of a sequence.
     ids: Box<[u32]>,
+    /// The parts of images among them, by their digests.
+    pieces: Box<[Piece]>,
     /// The page of the layers that keep all positions.
     pub page: Arc<Page>,
     /// The page of the layers with a window, where it is kept.
@@ -43,16 +46,17 @@ pub(super) struct Node {
 }
 
 impl Prefixes {
-    /// The number of the page at `place` that holds exactly `ids`.
-    pub(super) fn find(&mut self, place: &Place, ids: &[u32]) -> Option<u64> {
-        let found = self.at(place).find(|(_, node)| *node.ids == *ids).map(|(number, _)| number)?;
+    /// The number of the page at `place` that holds exactly `rows`.
+    pub(super) fn find(&mut self, place: &Place, rows: Rows<'_>) -> Option<u64> {
+        let is_equal = |node: &Node| *node.ids == *rows.ids() && node.pieces.iter().cloned().eq(rows.pieces());
+        let found = self.at(place).find(|(_, node)| is_equal(node)).map(|(number, _)| number)?;
         self.touch(found).map(|_| found)
     }
 
-    /// The page at `place` that has most of `ids` in common, and how many, where copying it is worth it.
-    pub(super) fn closest(&mut self, place: &Place, ids: &[u32]) -> Option<(u64, usize)> {
-        let common = |node: &Node| node.ids.iter().zip(ids).take_while(|(held, asked)| held == asked).count();
-        let best = self.at(place).map(|(number, node)| (common(node), number)).max()?;
+    /// The page at `place` that has most of `rows` in common, and how many, where copying it is worth it.
+    pub(super) fn closest(&mut self, place: &Place, rows: Rows<'_>) -> Option<(u64, usize)> {
+        let with = |node: &Node| common((&node.ids, node.pieces.iter().cloned()), (rows.ids(), rows.pieces()));
+        let best = self.at(place).map(|(number, node)| (with(node), number)).max()?;
         let (count, number) = Some(best).filter(|(count, _)| *count >= LEAST_COPIED)?;
         self.touch(number)?;
         Some((number, count))
@@ -63,13 +67,14 @@ impl Prefixes {
         self.nodes.get(&number)
     }
 
-    /// Adds a page with `ids` at `place`, and returns its number.
-    pub(super) fn insert(&mut self, place: Place, ids: &[u32], page: Arc<Page>) -> u64 {
+    /// Adds a page with `rows` at `place`, and returns its number.
+    pub(super) fn insert(&mut self, place: Place, rows: Rows<'_>, page: Arc<Page>) -> u64 {
         let number = self.next;
         self.next += 1;
         self.clock += 1;
         self.children.entry(place.clone()).or_default().push(number);
-        let node = Node { place, ids: ids.into(), page, window: None, state: None, used: self.clock };
+        let (ids, pieces) = (rows.ids().into(), rows.pieces().collect());
+        let node = Node { place, ids, pieces, page, window: None, state: None, used: self.clock };
         self.nodes.insert(number, node);
         number
     }
@@ -202,9 +207,9 @@ mod tests {
         };
         let sizes: Arc<[StateSize]> = [StateSize::default()].into();
         let mut prefixes = Prefixes::default();
-        let first = prefixes.insert(SALT, &[1], page());
+        let first = prefixes.insert(SALT, (&[1][..]).into(), page());
         for id in [2, 3] {
-            let number = prefixes.insert(Place::After(first), &[id], page());
+            let number = prefixes.insert(Place::After(first), (&[id][..]).into(), page());
             prefixes.keep(number, None, Some(Checkpoint::new(&sizes, 512, budget.share()).unwrap()));
         }
         prefixes

@@ -4,17 +4,19 @@
 //! frequency.
 
 use crate::error::{Error, Result};
+use crate::input::Rows;
 use crate::kernels::{Isa, rotate_half, rotate_pairs};
 use crate::memory;
 use crate::weights::Weights;
 use model_factory_format::header::TensorInfo;
-use model_factory_spec::spec::{FrequencyFactors, Rope, RopeLayout, RopeScaling};
+use model_factory_spec::spec::{FrequencyFactors, Rope, RopeLayout, RopeScaling, RopeSections};
 use std::f64::consts::TAU;
 use std::ops::Range;
 
 #[derive(Clone, Debug)]
 pub(crate) struct RopeFrequencies {
     layout: RopeLayout,
+    sections: Option<RopeSections>,
     short: Frequencies,
     /// Frequencies of sequences longer than a limit, in models that have them.
     long: Option<(usize, Frequencies)>,
@@ -84,8 +86,8 @@ impl RopeFrequencies {
             |&(pair, frequency): &(usize, &f64)| (!frequency.is_normal() || *frequency < 0.0) && pair % pairs < turning;
         match all.enumerate().find(unsound) {
             None => {
-                let Rope { layout, magnitude, .. } = *rope;
-                Ok(RopeFrequencies { layout, short: Frequencies { radians, magnitude }, long })
+                let Rope { layout, magnitude, sections, .. } = *rope;
+                Ok(RopeFrequencies { layout, sections, short: Frequencies { radians, magnitude }, long })
             }
             Some((pair, frequency)) => Err(unusable(rope, weights, pair % pairs, *frequency)),
         }
@@ -103,7 +105,20 @@ impl RopeFrequencies {
         Angles { cos: Vec::new(), sin: Vec::new(), pairs, layout: self.layout }
     }
 
-    pub(crate) fn extend(&self, angles: &mut Angles, rotation: Rotation, positions: Range<usize>) -> Result<()> {
+    /// Whether rows of images have three positions.
+    pub(crate) fn has_sections(&self) -> bool {
+        self.sections.is_some()
+    }
+
+    /// Appends the angles of rows at `positions`; where `images` are among the rows, of those at the places that it gives, in
+    /// families that tell three positions apart.
+    pub(crate) fn extend(
+        &self,
+        angles: &mut Angles,
+        rotation: Rotation,
+        positions: Range<usize>,
+        images: Option<Rows<'_>>,
+    ) -> Result<()> {
         let Frequencies { radians, magnitude } = match (&self.long, rotation) {
             (Some((_, long)), Rotation::Long) => long,
             _ => &self.short,
@@ -111,12 +126,17 @@ impl RopeFrequencies {
         for list in [&mut angles.cos, &mut angles.sin] {
             memory::grow(list, positions.len() * radians.len(), "angles of rotary positions")?;
         }
-        for position in positions {
-            for frequency in radians {
-                let (sin, cos) = (position as f64 * frequency).sin_cos();
-                angles.cos.push((cos * magnitude) as f32);
-                angles.sin.push((sin * magnitude) as f32);
-            }
+        let mut push = |position: usize, frequency: f64| {
+            let (sin, cos) = (position as f64 * frequency).sin_cos();
+            angles.cos.push((cos * magnitude) as f32);
+            angles.sin.push((sin * magnitude) as f32);
+        };
+        match self.sections.zip(images) {
+            None => positions.for_each(|position| radians.iter().for_each(|frequency| push(position, *frequency))),
+            Some((sections, rows)) => rows.places().for_each(|place| {
+                let pairs = radians.iter().enumerate();
+                pairs.for_each(|(pair, frequency)| push(place[sections.axis(pair)], *frequency));
+            }),
         }
         Ok(())
     }

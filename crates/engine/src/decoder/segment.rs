@@ -1,12 +1,14 @@
 //! The work of a pass: tokens of sequences, and the rows whose outputs are wanted.
 
 use super::{KvCache, Logits};
+use crate::input::Rows;
 use std::ops::Range;
 
 /// The next tokens of one sequence.
 pub struct Segment<'a> {
-    /// Ids, at least one.
-    pub tokens: &'a [u32],
+    /// Ids, or soft tokens in place of some of them, at least one. Soft tokens count positions as the sequence does, and
+    /// where the rows of an image attend to each other, all of it is here or in the cache.
+    pub tokens: Rows<'a>,
     /// The sequence's KV cache; its length is the position of the first token.
     pub cache: &'a mut KvCache,
     /// The length of the sequence with all tokens that are known: this segment, and later segments of the same prompt.

@@ -122,7 +122,7 @@ impl Run {
             }
             admitted?;
         }
-        self.cache.reserve(self.ids.len())?;
+        self.cache.reserve(self.input.len())?;
         Ok(true)
     }
 

@@ -6,6 +6,7 @@ use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
 use crate::decoder::{Compute, KvCache, Logits, OutputRows, Rotation, Segment};
 use crate::error::{Error, Result};
+use crate::input::{Input, Rows};
 use crate::memory;
 use model_factory_spec::plan::{KV_PAGE, PREFILL_CHUNK};
 use std::ops::Range;
@@ -17,8 +18,8 @@ use tracing::{Span, debug};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run {
-    /// The whole sequence. Ids from the length of `cache` on are computed.
-    pub ids: Vec<u32>,
+    /// The whole sequence. Rows from the length of `cache` on are computed.
+    pub input: Input,
     /// The KV cache of the sequence.
     pub cache: KvCache,
     /// How the keys of the cache are rotated.
@@ -37,6 +38,8 @@ pub struct Run {
     pub cancel: CancellationToken,
     /// The reservation for its generation, made or to be made before it is computed.
     pub reservation: Option<Arc<Reservation>>,
+    /// Whether a step computes all rows of an image, which attend to each other.
+    pub whole_images: bool,
     /// Whether it is one of a batch that its caller made.
     pub batched: bool,
     /// Whether a step of it was shared with other sequences.
@@ -88,9 +91,9 @@ pub(super) struct Wait {
 }
 
 impl Run {
-    /// A run that computes the `ids` that `cache` does not hold; ids from `before` on are new to the sequence.
+    /// A run that computes the rows of `input` that `cache` does not hold; rows from `before` on are new to the sequence.
     pub fn new(
-        ids: Vec<u32>,
+        input: Input,
         before: usize,
         cache: KvCache,
         rotation: Rotation,
@@ -98,7 +101,7 @@ impl Run {
         span: Span,
     ) -> Run {
         Run {
-            ids,
+            input,
             cache,
             rotation,
             before,
@@ -108,6 +111,7 @@ impl Run {
             guesses: 0,
             cancel: cancel.clone(),
             reservation: None,
+            whole_images: false,
             batched: false,
             shared_step: false,
             span,
@@ -121,7 +125,7 @@ impl Run {
     /// step by step, as its steps come.
     pub fn of_text(ids: Vec<u32>, text: Text, compute: &dyn Compute, cancel: &CancellationToken) -> Run {
         let rotation = compute.rotation(ids.len());
-        let run = Run::new(ids, 0, compute.cache(), rotation, cancel, Span::current());
+        let run = Run::new(ids.into(), 0, compute.cache(), rotation, cancel, Span::current());
         Run { output: RunOutput::Pooled(text), phase: Phase::Admitted, ..run }
     }
 
@@ -131,7 +135,7 @@ impl Run {
     /// `CacheBudget`, `OutOfMemory`, or the GPU's error.
     pub fn reserve(&mut self) -> Result<()> {
         self.adopt();
-        self.cache.reserve(self.ids.len())
+        self.cache.reserve(self.input.len())
     }
 
     /// Returns how it ended.
@@ -164,27 +168,38 @@ impl Run {
     /// It has its pages from now on.
     pub(super) fn admitted(&mut self) {
         if let Phase::Waiting(Wait { held_since: Some(since), .. }) = &self.phase {
-            debug!(parent: &self.span, tokens = self.ids.len(), waited = ?since.elapsed(), "waited for pages");
+            debug!(parent: &self.span, tokens = self.input.len(), waited = ?since.elapsed(), "waited for pages");
         }
         self.phase = Phase::Admitted;
     }
 
     pub(super) fn adopt(&mut self) {
-        self.adopt_by(|cache, ids, rotation| cache.adopt(ids, rotation));
+        self.adopt_by(usize::MAX, |cache, rows, rotation| cache.adopt(rows, rotation));
     }
 
-    /// Takes positions by `adopt`, and counts those that are new to the sequence.
-    pub(super) fn adopt_by(&mut self, adopt: impl FnOnce(&mut KvCache, &[u32], Rotation)) {
+    /// Like [`adopt`](Self::adopt), a part of a page too, when the step's tokens were chosen: a step with an image ends where
+    /// it was to end, as that is not within an image.
+    pub(super) fn adopt_part(&mut self) {
+        let end = self.cache.len() + self.tokens;
+        let in_images =
+            self.whole_images && self.input.spans().last().is_some_and(|span| span.range().end > self.cache.len());
+        let most = if in_images { end - 1 } else { usize::MAX };
+        self.adopt_by(most, |cache, rows, rotation| cache.adopt_part(rows, rotation));
+        self.tokens = if in_images { end - self.cache.len() } else { self.tokens.min(self.pending()) };
+    }
+
+    /// Takes up to `most` positions by `adopt`, and counts those that are new to the sequence.
+    fn adopt_by(&mut self, most: usize, adopt: impl FnOnce(&mut KvCache, Rows<'_>, Rotation)) {
         let start = self.cache.len().max(self.before);
-        let adoptable = self.adoptable();
-        adopt(&mut self.cache, &self.ids[..adoptable], self.rotation);
+        let adoptable = self.adoptable().min(most);
+        adopt(&mut self.cache, self.input.rows().slice(0..adoptable), self.rotation);
         self.reused += self.cache.len().saturating_sub(start);
     }
 
     /// Tokens whose outputs are not wanted.
     fn adoptable(&self) -> usize {
         match self.output {
-            RunOutput::Last(_) => self.ids.len().saturating_sub(1),
+            RunOutput::Last(_) => self.input.len().saturating_sub(1),
             RunOutput::All { .. } => self.before,
             RunOutput::Pooled(_) => 0,
         }
@@ -202,8 +217,25 @@ impl Run {
             && cached < end
             && self.rotation == other.rotation
             && self.cache.salt() == other.cache.salt()
-            && end <= self.adoptable().min(other.ids.len())
-            && self.ids[..end] == other.ids[..end]
+            && end <= self.adoptable().min(other.input.len())
+            && self.input.rows().starts_with(other.input.rows().slice(0..end))
+    }
+
+    /// The most of the next `tokens` that a step may compute: it does not end within an image that it must compute whole.
+    pub(super) fn uncut(&self, tokens: usize) -> usize {
+        let start = self.cache.len();
+        let image = self.input.rows().image_at(start + tokens).filter(|_| self.whole_images);
+        image.map_or(
+            tokens,
+            |image| if image.start < start + tokens { image.start.saturating_sub(start) } else { tokens },
+        )
+    }
+
+    /// The fewest tokens that a step may compute: 1, or the image that comes next.
+    pub(super) fn least(&self) -> usize {
+        let start = self.cache.len();
+        let image = self.input.rows().image_at(start).filter(|_| self.whole_images);
+        image.map_or(1, |image| image.end - start)
     }
 
     /// Tokens that one step may compute of it, as far as it goes.
@@ -211,7 +243,7 @@ impl Run {
         let cached = self.cache.len();
         let end = match self.output {
             RunOutput::All { tokens, .. } if cached < self.before + tokens => self.before + tokens,
-            _ => self.ids.len(),
+            _ => self.input.len(),
         };
         end - cached
     }
@@ -223,11 +255,11 @@ impl Run {
 
     /// Whether the step computes positions whose hidden states are wanted: of a long prompt only the last ones.
     pub(super) fn wants_hidden(&self) -> bool {
-        self.hidden.is_some() && self.cache.len() + self.tokens + PREFILL_CHUNK > self.ids.len()
+        self.hidden.is_some() && self.cache.len() + self.tokens + PREFILL_CHUNK > self.input.len()
     }
 
     pub(super) fn segment(&mut self) -> Segment<'_> {
-        let (start, reach) = (self.cache.len(), self.ids.len());
+        let (start, reach) = (self.cache.len(), self.input.len());
         let end = start + self.tokens;
         let rows = match &self.output {
             RunOutput::Last(_) if end == reach => OutputRows::Last,
@@ -236,12 +268,13 @@ impl Run {
             _ => OutputRows::None,
         };
         let second_text = self.text().and_then(|text| text.second_text);
-        Segment { tokens: &self.ids[start..end], cache: &mut self.cache, reach, second_text, rows }
+        let tokens = self.input.rows().slice(start..end);
+        Segment { tokens, cache: &mut self.cache, reach, second_text, rows }
     }
 
     /// Takes rows `rows` of the hidden states that a step of texts computed, each `width` wide.
     pub(super) fn pool(&mut self, hidden_states: &[f32], width: usize, rows: Range<usize>) {
-        let (start, is_done) = (self.cache.len() - self.tokens, self.cache.len() == self.ids.len());
+        let (start, is_done) = (self.cache.len() - self.tokens, self.cache.len() == self.input.len());
         let added = match &mut self.output {
             RunOutput::Pooled(text) => {
                 let states = &hidden_states[rows.start * width..rows.end * width];

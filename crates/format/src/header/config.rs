@@ -220,7 +220,11 @@ impl JsonFile {
         }
     }
 
-    fn optional(folder: &Path, name: &str) -> Result<Option<JsonFile>> {
+    /// Reads the JSON file `name` in `folder` if it is there.
+    ///
+    /// # Errors
+    /// As in [`JsonFile::read`], and `Incomplete` for a broken link.
+    pub fn optional(folder: &Path, name: &str) -> Result<Option<JsonFile>> {
         present(folder, name)?.map(|path| JsonFile::read(&path)).transpose()
     }
 

@@ -46,7 +46,12 @@ pub(super) const FAMILY: Family = Family {
         }),
         ..gemma2::FAMILY.rope
     },
-    head: HeadTable { tied: (true, CONFIG), ..gemma2::FAMILY.head },
+    head: HeadTable {
+        tied: (true, CONFIG),
+        // `mm_tokens_per_image` of all published models.
+        images: Some(ImageRows::BothSides { most: 256 }),
+        ..gemma2::FAMILY.head
+    },
     name: "Gemma 3",
     ..gemma2::FAMILY
 };

@@ -14,6 +14,7 @@ pub(super) const FAMILY: Family = Family {
             ("dense_2", Key::gguf(".dense_2_feat_in"), Key::gguf(".dense_2_feat_out")),
             ("dense_3", Key::gguf(".dense_3_feat_in"), Key::gguf(".dense_3_feat_out")),
         ],
+        images: None,
         ..gemma3::FAMILY.head
     },
     variants: &[],

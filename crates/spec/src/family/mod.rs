@@ -12,11 +12,12 @@ pub use parts::{
     GateWidth, GroupTable, HeadNorms, Normalized, Parallel, PlaceOfLayers, QueryScaling, Refusal, SparseGates,
     StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
-pub use role::Role;
+pub use role::{Bias, Biases, FusedName, Role, TensorName};
 pub use starts::LLAMA_LIKE_TENSORS;
 
 // Names that the tables use; each table imports all of this module.
-use crate::block::{Activation, DenseActivation, ExpertInput, KeySharing, Pooling, QkvOrder, RopeLayout, RouterScore};
+use crate::block::{Activation, DenseActivation, ExpertInput, ImageRows, KeySharing, Pooling};
+use crate::block::{QkvOrder, RopeLayout, RouterScore};
 use experts::*;
 use parts::Evidence::*;
 use parts::PATTERN;
@@ -320,6 +321,9 @@ pub struct RopeTable {
     pub rotary_part: Option<(f64, &'static str)>,
     /// The key of `config.json` for the number of rotated elements of a head, with its default and its source.
     pub rotary_dim: Option<(&'static str, usize, &'static str)>,
+    /// Whether pairs turn by three positions of an image's rows in turn, not by sections side by side; the pairs of each where
+    /// no key gives them, with the source.
+    pub sections: Option<(bool, [usize; 3], &'static str)>,
     /// The rotation of layers with a window, where it differs from that of the others.
     pub window: Option<WindowRope>,
     /// Which layers do not rotate.
@@ -399,6 +403,8 @@ pub struct HeadTable {
     pub predictors: Option<Key>,
     /// Whether such layers are numbered after the others in safetensors files too; they are left aside.
     pub predictors_after: bool,
+    /// How the rows of an image attend, where the family takes images.
+    pub images: Option<ImageRows>,
 }
 
 /// A quantity's key in either format, empty where the format has none. GGUF keys that begin with a dot follow the architecture's name.
@@ -525,6 +531,7 @@ pub const LLAMA_LIKE: Family = Family {
         theta: Some((10_000.0, "the default of transformers and of llama.cpp")),
         rotary_part: None,
         rotary_dim: None,
+        sections: None,
         window: None,
         unrotated: None,
         never: false,
@@ -559,41 +566,8 @@ pub const LLAMA_LIKE: Family = Family {
         dense: &[],
         predictors: None,
         predictors_after: false,
+        images: None,
     },
     variants: &[],
     name: "",
 };
-
-/// The names of one role's tensor.
-#[allow(missing_docs)] // of names that say it
-#[derive(Clone, Copy, Debug)]
-pub struct TensorName {
-    pub role: Role,
-    pub gguf: &'static str,
-    pub config: &'static str,
-}
-
-/// The names of a tensor that holds several roles' rows, one after the other.
-#[derive(Clone, Copy, Debug)]
-pub struct FusedName {
-    /// The roles in row order.
-    pub roles: &'static [Role],
-    /// The name in GGUF; empty where no writer produces it.
-    pub gguf: &'static str,
-    /// The name in safetensors; empty where no writer produces it.
-    pub config: &'static str,
-}
-
-/// Linear layers, and whether they have a bias.
-pub type Biases = (&'static [Role], Bias);
-
-/// Whether a linear layer has a bias. A role that is not listed has none.
-#[derive(Clone, Copy, Debug)]
-pub enum Bias {
-    /// Every model of the family has one.
-    Always,
-    /// The value of this flag of `config.json` (absent is false); in GGUF, whether the tensor is present.
-    Flag(&'static str),
-    /// The value of this flag of `config.json` (absent is true); in GGUF, whether the tensor is present.
-    UnlessFlag(&'static str),
-}

@@ -1,4 +1,4 @@
-//! Qwen2-VL and Qwen2.5-VL, text only: Qwen2. Positions of text are the same in all sections of the rotation.
+//! Qwen2-VL and Qwen2.5-VL without their towers: Qwen2. Positions of text are the same in all sections of the rotation.
 
 use super::*;
 
@@ -16,9 +16,15 @@ pub(super) const FAMILY: Family = Family {
     ],
     wrappers: &[("Qwen2VLForConditionalGeneration", "qwen2_vl"), ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl")],
     window: Window::Flagged { flag: FLAGGED, from: Some(80), source: TEXT },
-    rope: RopeTable { theta: Some((1_000_000.0, TEXT)), aliases: &[("mrope", "default")], ..qwen2::FAMILY.rope },
+    rope: RopeTable {
+        theta: Some((1_000_000.0, TEXT)),
+        sections: Some((false, [16, 24, 24], "the default of transformers' Qwen2VLRotaryEmbedding")),
+        aliases: &[("mrope", "default")],
+        ..qwen2::FAMILY.rope
+    },
     head: HeadTable {
         tied: (false, "the default of transformers' Qwen2VLConfig and Qwen2_5_VLConfig"),
+        images: Some(ImageRows::Causal),
         ..qwen2::FAMILY.head
     },
     variants: &[Variant {

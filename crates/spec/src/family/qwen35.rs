@@ -1,4 +1,4 @@
-//! Qwen3.5 and Qwen3.6, dense, text only: three of four layers are gated delta nets, the fourth is gated attention.
+//! Qwen3.5 and Qwen3.6, dense, without their towers: three of four layers are gated delta nets, the fourth is gated attention.
 
 use super::*;
 
@@ -89,9 +89,14 @@ pub(super) const FAMILY: Family = Family {
     tensors: &[DELTA_NET, LLAMA_LIKE_TENSORS, HEAD_NORMS, PREDICTOR],
     biases: &[ATTENTION_BIAS],
     block: BlockTable { norm: NormKind::RmsFromOne, gated_attention: true, states: Some(STATES), ..BLOCK },
-    rope: RopeTable { rotary_part: Some((0.25, CONFIG)), ..ROPE },
+    rope: RopeTable {
+        rotary_part: Some((0.25, CONFIG)),
+        sections: Some((true, [11, 11, 10], "the default of transformers' Qwen3_5TextRotaryEmbedding")),
+        ..ROPE
+    },
     head: HeadTable {
         tied: (false, CONFIG),
+        images: Some(ImageRows::Causal),
         predictors: Some(Key { gguf: ".nextn_predict_layers", config: "mtp_num_hidden_layers" }),
         ..HEAD
     },

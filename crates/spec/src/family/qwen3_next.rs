@@ -31,8 +31,8 @@ pub(super) const FAMILY: Family = Family {
         dense_layers: Some(QWEN_DENSE_LAYERS),
         ..QWEN_ROUTED
     }),
-    rope: RopeTable { rotary_part: Some((0.25, CONFIG)), ..qwen35_moe::FAMILY.rope },
-    head: HeadTable { tied: (false, CONFIG), ..qwen35_moe::FAMILY.head },
+    rope: RopeTable { rotary_part: Some((0.25, CONFIG)), sections: None, ..qwen35_moe::FAMILY.rope },
+    head: HeadTable { tied: (false, CONFIG), images: None, ..qwen35_moe::FAMILY.head },
     name: "Qwen3-Next",
     ..qwen35_moe::FAMILY
 };

@@ -17,8 +17,12 @@ pub(super) const FAMILY: Family = Family {
         dense_layers: Some(QWEN_DENSE_LAYERS),
         ..QWEN_ROUTED
     }),
-    rope: RopeTable { theta: Some((500_000.0, TEXT)), ..qwen3::FAMILY.rope },
-    head: HeadTable { tied: (false, "the default of transformers' Qwen3VLMoeConfig"), ..HEAD },
+    rope: RopeTable { theta: Some((500_000.0, TEXT)), ..qwen3_vl::FAMILY.rope },
+    head: HeadTable {
+        tied: (false, "the default of transformers' Qwen3VLMoeConfig"),
+        images: Some(ImageRows::Causal),
+        ..HEAD
+    },
     name: "Qwen3-VL MoE",
     ..qwen3_moe::FAMILY
 };

@@ -159,3 +159,37 @@ pub enum Role {
     LaurelUp,
     LaurelNorm,
 }
+
+/// The names of one role's tensor.
+#[allow(missing_docs)] // of names that say it
+#[derive(Clone, Copy, Debug)]
+pub struct TensorName {
+    pub role: Role,
+    pub gguf: &'static str,
+    pub config: &'static str,
+}
+
+/// The names of a tensor that holds several roles' rows, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct FusedName {
+    /// The roles in row order.
+    pub roles: &'static [Role],
+    /// The name in GGUF; empty where no writer produces it.
+    pub gguf: &'static str,
+    /// The name in safetensors; empty where no writer produces it.
+    pub config: &'static str,
+}
+
+/// Linear layers, and whether they have a bias.
+pub type Biases = (&'static [Role], Bias);
+
+/// Whether a linear layer has a bias. A role that is not listed has none.
+#[derive(Clone, Copy, Debug)]
+pub enum Bias {
+    /// Every model of the family has one.
+    Always,
+    /// The value of this flag of `config.json` (absent is false); in GGUF, whether the tensor is present.
+    Flag(&'static str),
+    /// The value of this flag of `config.json` (absent is true); in GGUF, whether the tensor is present.
+    UnlessFlag(&'static str),
+}

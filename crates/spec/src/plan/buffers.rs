@@ -105,6 +105,29 @@ pub struct CpuBuffers {
 }
 
 impl CpuBuffers {
+    /// No buffers.
+    pub(super) const NONE: CpuBuffers = CpuBuffers {
+        hidden: 0,
+        embedding: 0,
+        projected: 0,
+        mixed: 0,
+        aside: 0,
+        activated: 0,
+        output: 0,
+        operand: 0,
+        up_gate: 0,
+        experts: 0,
+        layer_inputs: 0,
+        streams: 0,
+        joined: 0,
+        logits: 0,
+        distances: 0,
+        relative_rows: 0,
+        relative: 0,
+        whole_head: [0, 0],
+        latents: 0,
+    };
+
     /// The buffers of the model `spec`.
     pub fn new(spec: &ModelSpec) -> CpuBuffers {
         let mixers = || spec.weights.layers.iter().flat_map(LayerWeights::mixers);

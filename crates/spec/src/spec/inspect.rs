@@ -6,6 +6,7 @@ use super::reader::Reader;
 use super::rope;
 use super::tensors::{Options, Tensors};
 use super::unused::CACHE_SCALES;
+use super::vision;
 use super::{
     Embeds, FrequencyFactors, LinearWeights, ModelSpec, ModelWeights, Rope, RopeScaling, RouterScore, Sampling, Sizes,
     TextLimit, elements,
@@ -32,6 +33,8 @@ pub fn inspect(header: &Header, families: &[&'static Family]) -> Result<ModelSpe
 pub struct Wanted {
     /// The head that predicts a further token.
     pub predictor: bool,
+    /// The tower that makes rows of images.
+    pub vision: bool,
 }
 
 /// Like [`inspect`], with what is `wanted` in addition.
@@ -100,6 +103,14 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let predictor = wanted.predictor.then(|| tensors.predictor(shared, routing)).transpose()?;
     tensors.note_predictor(predictor.is_some())?;
     tensors.used.extend(ropes.iter().flat_map(Rope::tensors).map(|tensor| tensor.name.clone()));
+    let vision = match wanted.vision {
+        true => {
+            let (vision, used) = vision::resolve(&reader, (tensors.table, &recognised), sizes.hidden)?;
+            tensors.used.extend(used);
+            Some(Box::new(vision))
+        }
+        false => vision::note_unused(&reader).map(|()| None)?,
+    };
     let unused_tensors = tensors.unused()?;
     if let Some(scheme) = &recognised.scheme {
         note_scheme(scheme, &tensors.plain_modules, &unused_tensors, &reader);
@@ -122,6 +133,8 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let sampling = Sampling::read(&reader)?;
     let text_limit = TextLimit::read(header, weights.classifier.is_some())?.filter(|limit| limit.tokens < context);
     let (architecture, model_type) = (reader.architecture.clone(), reader.model_type.clone());
+    let lacks_sections = family.rope.sections.is_some() && ropes.iter().any(|rope| rope.sections.is_none());
+    let images = family.head.images.filter(|_| !lacks_sections);
     let mut spec = ModelSpec {
         family: family.id,
         variant: String::new(),
@@ -140,9 +153,11 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
         weights,
         passes,
         predictor: None,
+        vision: None,
         tokenizer,
         sampling,
         embeds,
+        images,
         text_limit,
         quantization: quantization::in_words(header)?,
         assumptions: reader.assumptions.into_inner(),
@@ -157,6 +172,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     }
     spec.variant = variant(&spec, family, header, model_type.as_deref())?.to_owned();
     spec.predictor = predictor.map(|weights| Box::new(ModelSpec { weights, ..spec.clone() }));
+    spec.vision = vision;
     Ok(spec)
 }
 

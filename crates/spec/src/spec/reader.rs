@@ -29,6 +29,9 @@ pub(super) struct Reader<'a> {
 }
 
 impl Key {
+    /// The key of a quantity that there is none of.
+    pub const NONE: Key = Key::gguf("");
+
     /// The key of a quantity that only GGUF has.
     pub const fn gguf(gguf: &'static str) -> Key {
         Key { gguf, config: "" }
@@ -256,11 +259,7 @@ impl<'a> Reader<'a> {
                 self.present(keys.heads, self.or_table(keys.heads, stored)?)?
             }
         };
-        let context = self.size_or_table(keys.context)?;
-        let context = match context.checked_sub(first_position).filter(|context| *context > 0) {
-            Some(context) => context,
-            None => return Err(self.value(&self.key(keys.context), context, format!("more than {first_position}"))),
-        };
+        let context = self.stored_context(first_position)?;
         let kv_heads = match self.multi_query()? {
             Some(single) => Some(if single { 1 } else { heads }),
             None if only_states => Some(0),
@@ -314,18 +313,7 @@ impl<'a> Reader<'a> {
         if latent.is_none() && !only_states {
             self.refuse_other_values(".attention.value_length", head_dim)?;
         }
-        let vocab = match (vocab, self.gguf()) {
-            (None, Some(metadata)) => {
-                let tokens = metadata.strings("tokenizer.ggml.tokens")?.map_or(0, |tokens| tokens.len());
-                let key = self.key(keys.vocab);
-                if tokens == 0 {
-                    return Err(missing(self.fields(), &key, "and tokenizer.ggml.tokens is empty too"));
-                }
-                let what = format_args!("vocabulary = entries of tokenizer.ggml.tokens = {tokens}");
-                self.or_absent(None, tokens, what, &key, "llama.cpp default")
-            }
-            (vocab, _) => self.present(keys.vocab, vocab)?,
-        };
+        let vocab = self.stored_vocab(vocab)?;
         Ok(Sizes {
             hidden,
             embedding: self.embedding_width(hidden)?,
@@ -384,7 +372,8 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn present(&self, key: Key, size: Option<usize>) -> Result<usize> {
-        size.ok_or_else(|| missing(self.fields(), &self.key(key), "a size is never guessed from tensor shapes"))
+        let why = "a size is never guessed from tensor shapes";
+        size.ok_or_else(|| missing(self.fields(), &self.path(&self.key(key)), why))
     }
 
     /// The default of a key in `config.json`, if the family's table has one.
@@ -528,14 +517,19 @@ impl<'a> Reader<'a> {
         Ok(self.or_absent(None, tied, format_args!("tied embeddings {tied}"), &keys, why))
     }
 
+    /// The key with the section that it is in.
+    pub(super) fn path(&self, key: &str) -> String {
+        self.config.filter(|_| !key.contains('.')).map_or_else(|| key.to_owned(), |section| section.dotted(key))
+    }
+
     pub(super) fn feature(&self, feature: &str, key: &str, expected: &str) -> Error {
-        let (feature, key, expected) = (feature.to_owned(), key.to_owned(), expected.to_owned());
+        let (feature, key, expected) = (feature.to_owned(), self.path(key), expected.to_owned());
         let kind = ArchitectureErrorKind::Feature { feature, key, expected };
         Error::Architecture { file: self.fields().file().into(), kind }
     }
 
     pub(super) fn value(&self, key: &str, found: impl ToString, expected: String) -> Error {
-        Error::key_value(self.fields().file(), key, found.to_string(), expected)
+        Error::key_value(self.fields().file(), &self.path(key), found.to_string(), expected)
     }
 
     pub(super) fn contradiction(&self, one: String, other: String) -> Error {

@@ -2,6 +2,7 @@
 
 mod config;
 mod gguf;
+mod sections;
 
 use super::reader::{Reader, missing};
 use super::{QueryScale, Rope, RopeScaling, Sizes};
@@ -249,8 +250,8 @@ impl Resolver<'_> {
             _ => dimensions,
         };
         let layout = others.layout;
-        let (scaling, magnitude, score_factor) = (RopeScaling::Default, 1.0, 1.0);
-        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, source })
+        let (scaling, magnitude, score_factor, sections) = (RopeScaling::Default, 1.0, 1.0, None);
+        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, sections, source })
     }
 
     /// The base of some layers, called `of`, where `key` does not give it, and its source.

@@ -19,8 +19,32 @@ pub struct Rope {
     pub magnitude: f64,
     /// The factor of products of queries and keys that belongs to the scaling: 1, unless the family has one.
     pub score_factor: f64,
+    /// Which pairs turn by which of the three positions of an image's rows, where the family tells them apart.
+    pub sections: Option<RopeSections>,
     /// The keys or tensors that this was read from.
     pub source: String,
+}
+
+/// Which pairs of a head turn by the position in time, in height and in width. Those of text are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RopeSections {
+    /// The pairs of each.
+    pub counts: [usize; 3],
+    /// Whether every third pair from the second on turns by height, and from the third on by width, as many as are counted
+    /// (Qwen3-VL); else pairs lie side by side (Qwen2-VL).
+    pub interleaved: bool,
+}
+
+impl RopeSections {
+    /// Which of the three positions pair `pair` turns by.
+    pub fn axis(&self, pair: usize) -> usize {
+        let [time, height, _] = self.counts;
+        match self.interleaved {
+            true if !pair.is_multiple_of(3) && pair < self.counts[pair % 3].saturating_mul(3) => pair % 3,
+            true => 0,
+            false => usize::from(pair >= time) + usize::from(pair >= time.saturating_add(height)),
+        }
+    }
 }
 
 /// Queries are multiplied by `1 + beta * ln(1 + floor((position + first) / period))` (transformers `get_llama_4_attn_scale` of

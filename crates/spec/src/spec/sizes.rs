@@ -3,6 +3,7 @@
 
 use super::latent::LatentSizes;
 use super::mixer::StateSizes;
+use super::reader::{Reader, missing};
 use super::routed::ExpertSizes;
 use super::tensors::Tensors;
 use crate::block::DISTANCE_BUCKETS;
@@ -199,6 +200,37 @@ impl Sizes {
             Role::NextProjection => matrix(width(), (2 * hidden, "twice that".into())),
             // The others are norms of the residual stream, or of what is added to it.
             _ => vector(width()),
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// The context, without the rows of positions before the first token; 0 where a table has no key of it.
+    pub(super) fn stored_context(&self, first_position: usize) -> Result<usize> {
+        let key = self.family.files.keys.context;
+        if key == Key::NONE {
+            return Ok(0);
+        }
+        let context = self.size_or_table(key)?;
+        let left = context.checked_sub(first_position).filter(|context| *context > 0);
+        left.ok_or_else(|| self.value(&self.key(key), context, format!("more than {first_position}")))
+    }
+
+    /// The vocabulary, of which a key says `stored`; 0 where a table has no key of it.
+    pub(super) fn stored_vocab(&self, stored: Option<usize>) -> Result<usize> {
+        let key = self.family.files.keys.vocab;
+        match (stored, self.gguf()) {
+            _ if key == Key::NONE => Ok(0),
+            (None, Some(metadata)) => {
+                let tokens = metadata.strings("tokenizer.ggml.tokens")?.map_or(0, |tokens| tokens.len());
+                let key = self.key(key);
+                if tokens == 0 {
+                    return Err(missing(self.fields(), &key, "and tokenizer.ggml.tokens is empty too"));
+                }
+                let what = format_args!("vocabulary = entries of tokenizer.ggml.tokens = {tokens}");
+                Ok(self.or_absent(None, tokens, what, &key, "llama.cpp default"))
+            }
+            (vocab, _) => self.present(key, vocab),
         }
     }
 }

@@ -100,6 +100,11 @@ impl<'a> Tensors<'a> {
         }
     }
 
+    /// Lets all names of tables begin with `front` in safetensors.
+    pub(super) fn set_front(&mut self, front: &'static str) {
+        self.front = ("", front);
+    }
+
     pub(super) fn sizes(&self, layer: Option<usize>) -> Sizes {
         layer.map_or(self.sizes, |layer| self.options.layers.kinds.sizes(&self.sizes, layer))
     }

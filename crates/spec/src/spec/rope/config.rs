@@ -81,7 +81,8 @@ impl Resolver<'_> {
         };
         let score_factor = self.score_factor(current.or(legacy), &scaling)?;
         let layout = self.table.config_layout;
-        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, source })
+        let sections = self.sections([current, legacy], dimensions / 2)?;
+        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, sections, source })
     }
 
     fn theta(&self, sections: Sections<'_>) -> Result<(f64, String)> {

@@ -43,7 +43,8 @@ impl Resolver<'_> {
         let ((scaling, magnitude), source) = self.gguf_scaling(theta, theta_source, dimensions)?;
         let score_factor = self.score_factor(None, &scaling)?;
         let layout = self.table.gguf_layout;
-        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, source })
+        let sections = self.sections([None, None], dimensions / 2)?;
+        Ok(Rope { layout, theta, scaling, dimensions, magnitude, score_factor, sections, source })
     }
 
     fn gguf_dimensions(&self) -> Result<usize> {

@@ -1,0 +1,65 @@
+//! Operations of vision towers: patches of pixels as rows, and the steps of a projector.
+
+use super::device::CpuPass;
+use super::operand::Operands;
+use super::{CpuDevice, scratch};
+use crate::decoder::{Pixels, VisionLayers};
+use crate::error::Result;
+use crate::kernels;
+use crate::memory;
+use model_factory_spec::spec::{Grid, ProjectorStep, VisionWeights};
+
+impl VisionLayers<CpuDevice> for CpuDevice {
+    fn embed_patches(
+        &self,
+        CpuPass { hidden, .. }: &mut CpuPass<'_>,
+        VisionWeights { patches: matrix, positions, .. }: &VisionWeights<Self>,
+        image: Pixels<'_>,
+    ) -> Result<()> {
+        let (rows, width) = (image.patches(), matrix.inputs);
+        let operands = Operands::prepare(&self.spare, std::iter::once(matrix.form), width, |input, form| {
+            input.fill(&self.pool, self.isa, form, rows, width, |patch, row| image.patch(patch, row))
+        })?;
+        self.multiply(&[matrix], &operands, rows, hidden)?;
+        if let Some(positions) = positions {
+            self.each_row(hidden, matrix.outputs, |patch, row| {
+                scratch::with_scratch(row.len(), |stored| {
+                    positions.dequantize_row(patch, stored);
+                    kernels::add(self.isa, row, stored);
+                    Ok(())
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    fn project(&self, step: &ProjectorStep<Self>, mut rows: Vec<f32>, grid: Grid) -> Result<Vec<f32>> {
+        let _scratch = self.leaders.lend();
+        match step {
+            ProjectorStep::Mean { side } => rows = self.means(&rows, grid, *side)?,
+            ProjectorStep::Norm(norm) => self.norm_rows(norm, &mut rows)?,
+            ProjectorStep::Linear(matrix) => rows = self.products(matrix, &rows)?,
+            ProjectorStep::Activation(activation) => self.activate_rows(*activation, &mut rows),
+        }
+        Ok(rows)
+    }
+}
+
+impl CpuDevice {
+    /// The mean of each square of `side` by `side` rows, added up from left to right and then down.
+    fn means(&self, rows: &[f32], grid: Grid, side: usize) -> memory::Result<Vec<f32>> {
+        let (width, columns) = (rows.len() / grid.patches().max(1), grid.columns / side);
+        let mut means = memory::zeros(grid.rows / side * columns * width, "the means of patches")?;
+        self.each_row(&mut means, width, |square, mean| {
+            let (top, left) = (square / columns * side, square % columns * side);
+            for patch in (top..top + side).flat_map(|row| (left..left + side).map(move |column| (row, column))) {
+                let (row, column) = patch;
+                kernels::add(self.isa, mean, &rows[(row * grid.columns + column) * width..][..width]);
+            }
+            let count = (side * side) as f32;
+            mean.iter_mut().for_each(|x| *x /= count);
+            Ok(())
+        })?;
+        Ok(means)
+    }
+}

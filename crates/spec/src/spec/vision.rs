@@ -1,0 +1,362 @@
+//! Header -> VisionSpec: the tower of a model that also sees, its sizes and its tensors by role.
+
+use super::reader::Reader;
+use super::tensors::{Options, Tensors};
+use super::weights::{mapped, weights};
+use super::{LayerWeights, LinearWeights, MapWeights, Norm, NormWeights, Sizes, Stored, WeightTypes, elements};
+use crate::block::DenseActivation;
+use crate::error::{ArchitectureErrorKind, Error, Result};
+use crate::family::{NormKind, Role};
+use crate::header::config::Section;
+use crate::header::{Fields, Metadata, TensorInfo, TensorTable};
+use crate::quantization::Recognised;
+use crate::vision::{Names, Step, TOWERS, Tower};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+/// The section of a multimodal model's `config.json` for its tower.
+const VISION_CONFIG: &str = "vision_config";
+
+/// The tensors of the files, packed weights as matrices, and what quantized them.
+type Files<'a> = (&'a TensorTable, &'a Recognised);
+
+/// The tower of a model that also sees: what makes rows of the language model of an image. Every tensor in it exists and has the
+/// right shape.
+#[derive(Clone, Debug)]
+pub struct VisionSpec {
+    /// The name of the kind: `SigLIP of Gemma 3`.
+    pub name: &'static str,
+    /// Channels of a pixel.
+    pub channels: usize,
+    /// The side of a patch, in pixels.
+    pub patch_size: usize,
+    /// The patches of the largest image.
+    pub largest: Grid,
+    /// Width of the residual stream of its blocks.
+    pub hidden: usize,
+    /// Width of a feed-forward layer.
+    pub feed_forward: usize,
+    /// Heads of queries, and as many of keys and values.
+    pub heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Elements of a row of the language model.
+    pub output: usize,
+    /// The weights by role.
+    pub weights: VisionWeights,
+}
+
+/// The patches of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Patches from top to bottom.
+    pub rows: usize,
+    /// Patches from left to right.
+    pub columns: usize,
+}
+
+impl Grid {
+    /// The number of patches.
+    pub fn patches(self) -> usize {
+        self.rows.saturating_mul(self.columns)
+    }
+}
+
+weights! {
+    /// The weights of a tower by role.
+    pub struct VisionWeights<W> {
+        /// The product that makes a row of the first block of a patch, `[hidden, channels * patch_size * patch_size]`.
+        pub patches: W::Matrix = matrix,
+        /// What is added to these rows, one for each patch of the largest image, `[patches, hidden]`.
+        pub positions: Option<W::Matrix> = optional matrix,
+        /// The blocks in order.
+        pub layers: Vec<LayerWeights<W>> = list part,
+        /// The norm of the residual stream after them, `[hidden]`.
+        pub final_norm: Option<W::Norm> = optional norm,
+        /// What makes rows of the language model of that, step by step.
+        pub projector: Vec<ProjectorStep<W>> = list part,
+    }
+}
+
+/// A step of a projector, over rows of an image. Complete.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // those of the variants say what their fields are
+pub enum ProjectorStep<W: WeightTypes = Stored> {
+    /// Each square of `side` by `side` rows becomes their mean.
+    Mean { side: usize },
+    /// The norm of each row.
+    Norm(W::Norm),
+    /// A linear layer.
+    Linear(W::Matrix),
+    /// An activation.
+    Activation(DenseActivation),
+}
+
+impl<W: WeightTypes> ProjectorStep<W> {
+    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<ProjectorStep<M::To>, M::Error> {
+        Ok(match self {
+            ProjectorStep::Mean { side } => ProjectorStep::Mean { side: *side },
+            ProjectorStep::Norm(norm) => ProjectorStep::Norm(map.norm(norm)?),
+            ProjectorStep::Linear(linear) => ProjectorStep::Linear(map.matrix(linear)?),
+            ProjectorStep::Activation(activation) => ProjectorStep::Activation(*activation),
+        })
+    }
+
+    /// The patches that are left of `grid`.
+    pub fn left(&self, grid: Grid) -> Grid {
+        match self {
+            ProjectorStep::Mean { side } => Grid { rows: grid.rows / side, columns: grid.columns / side },
+            ProjectorStep::Norm(_) | ProjectorStep::Linear(_) | ProjectorStep::Activation(_) => grid,
+        }
+    }
+}
+
+impl VisionSpec {
+    /// Elements of a patch.
+    pub fn patch_elements(&self) -> usize {
+        self.channels.saturating_mul(self.patch_size).saturating_mul(self.patch_size)
+    }
+
+    /// The rows of the language model that an image of these patches becomes.
+    pub fn tokens(&self, grid: Grid) -> usize {
+        self.weights.projector.iter().fold(grid, |grid, step| step.left(grid)).patches()
+    }
+
+    /// The tensors of its weights.
+    pub fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        self.weights.list().into_iter().flat_map(super::Weight::tensors)
+    }
+
+    /// Elements of all weights.
+    pub fn parameters(&self) -> u64 {
+        elements(self.tensors())
+    }
+}
+
+/// The table of the tower that a model of this class and with this `vision_config` has, and that section.
+fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, Section<'a>), String>> {
+    let Metadata::Config(files) = &text.header.metadata else {
+        return Ok(Err("GGUF has it in a file of its own".into()));
+    };
+    let Some(section) = files.config.section(VISION_CONFIG)? else {
+        return Ok(Err(format!("config.json has no {VISION_CONFIG}")));
+    };
+    let kind = section.text("model_type")?;
+    let of_kind = |tower: &&&Tower| kind.is_none_or(|kind| tower.model_types.contains(&kind));
+    let of_class = TOWERS.iter().filter(|tower| tower.classes.contains(&text.architecture.as_str()));
+    Ok(match of_class.clone().find(of_kind) {
+        Some(tower) => Ok((*tower, section)),
+        None => Err(match (kind, of_class.count()) {
+            (Some(kind), 1..) => format!("{VISION_CONFIG}.model_type {kind} of {} is not known", text.architecture),
+            _ => format!("the tower of {} is not known", text.architecture),
+        }),
+    })
+}
+
+/// The tower of the model whose text `text` reads, with a language model of rows of `output` elements; and the tensors that it uses.
+///
+/// # Errors
+/// `Architecture` where it has none, or one that is not known; those of [`inspect`](super::inspect) for its keys and tensors.
+pub(super) fn resolve(text: &Reader<'_>, files: Files<'_>, output: usize) -> Result<(VisionSpec, BTreeSet<String>)> {
+    let (tower, section) = known(text)?.map_err(|missing| {
+        let kind = ArchitectureErrorKind::NoTower { missing };
+        Error::Architecture { file: text.fields().file().into(), kind }
+    })?;
+    let reader = Reader {
+        header: text.header,
+        family: tower.encoder,
+        architecture: tower.config_class.to_owned(),
+        model_type: section.text("model_type")?.map(str::to_owned),
+        config: Some(section),
+        assumptions: RefCell::default(),
+    };
+    let spec = spec(&reader, tower, files, output)?;
+    for assumed in reader.assumptions.into_inner() {
+        text.assume(format!("{VISION_CONFIG}: {assumed}"));
+    }
+    Ok(spec)
+}
+
+/// Notes a tower that is known and stored, and was not requested.
+pub(super) fn note_unused(text: &Reader<'_>) -> Result<()> {
+    let Ok((tower, _)) = known(text)? else { return Ok(()) };
+    let name = tower.patches.embedding.config;
+    let stores = |front: &&str| text.header.tensors.contains_key(&format!("{front}{name}.weight"));
+    if tower.fronts.iter().any(stores) {
+        text.assume(format!("images are not used: {} is loaded only where it is asked for", tower.name));
+    }
+    Ok(())
+}
+
+fn spec(reader: &Reader<'_>, tower: &Tower, files: Files<'_>, output: usize) -> Result<(VisionSpec, BTreeSet<String>)> {
+    let sizes = reader.sizes()?;
+    reader.refuse_flags()?;
+    let (activation, layers) = (reader.activation()?, reader.layers(&sizes)?);
+    let ((norm, norm_eps), output_norm_eps) = (reader.norms()?, reader.output_norm_eps()?);
+    let factors = reader.factors(&sizes, activation)?;
+    let options = Options { norm, norm_eps, output_norm_eps, factors, layers, disentangled: None };
+    let [image, patch_size, channels] = [tower.patches.image_size, tower.patches.patch_size, tower.patches.channels]
+        .map(|key| reader.size_or_table(key));
+    let (image, patch_size, channels) = (image?, patch_size?, channels?);
+    let side = image / patch_size;
+    if side == 0 {
+        let [one, other] =
+            [tower.patches.image_size, tower.patches.patch_size].map(|key| reader.path(&reader.key(key)));
+        return Err(reader.contradiction(format!("{one} is {image}"), format!("{other} is {patch_size}")));
+    }
+    let largest = Grid { rows: side, columns: side };
+
+    let mut tensors = Tensors::new(reader, files.0, sizes, options, files.1);
+    let weight = tower.patches.embedding.config;
+    let stored = tower.fronts.iter().find(|front| tensors.stores(&format!("{front}{weight}.weight")));
+    tensors.set_front(stored.or(tower.fronts.first()).copied().unwrap_or_default());
+    let patches = tensors.patches(tower, [channels, patch_size, patch_size])?;
+    let positions = tower.patches.positions.map(|names| tensors.positions(names, largest)).transpose()?;
+    let layers = (0..sizes.layers).map(|layer| tensors.layer(layer, None)).collect::<Result<Vec<_>>>()?;
+    let final_norm = tensors.norm_if_named(Role::FinalNorm, None)?;
+    let mut build = Projector { tensors: &mut tensors, grid: largest, width: sizes.hidden, output };
+    let projector = tower.projector.iter().map(|step| build.step(step)).collect::<Result<Vec<_>>>()?;
+    let used = tensors.used;
+    let weights = VisionWeights { patches, positions, layers, final_norm, projector };
+    let Sizes { hidden, feed_forward, heads, head_dim, .. } = sizes;
+    let spec = VisionSpec {
+        name: tower.name,
+        channels,
+        patch_size,
+        largest,
+        hidden,
+        feed_forward,
+        heads,
+        head_dim,
+        output,
+        weights,
+    };
+    Ok((spec, used))
+}
+
+impl Tensors<'_> {
+    /// The product over a patch of `[channels, rows, columns]` pixels.
+    fn patches(&mut self, tower: &Tower, patch: [usize; 3]) -> Result<LinearWeights> {
+        let Names { gguf, config } = tower.patches.embedding;
+        let (hidden, stem) = (self.sizes.hidden as u64, self.pattern(gguf, config));
+        let [channels, side, _] = patch;
+        let because = format!("width {hidden}, {channels} channels, patches of {side} by {side} pixels");
+        let shape: Vec<u64> = std::iter::once(hidden).chain(patch.map(|side| side as u64)).collect();
+        let stored = self.checked(&format!("{stem}.weight"), &shape, &because)?;
+        self.check_matrix_dtype(&stored)?;
+        // The elements of a kernel lie one after the other: it is a row of a matrix.
+        let weight = TensorInfo { shape: vec![hidden, shape[1..].iter().product()], ..stored };
+        let bias =
+            tower.patches.bias.then(|| self.checked(&format!("{stem}.bias"), &[hidden], &because)).transpose()?;
+        bias.iter().try_for_each(|bias| self.check_vector_dtype(bias))?;
+        Ok(LinearWeights { bias, ..LinearWeights::new(weight) })
+    }
+
+    /// The position embeddings of the patches of `grid`.
+    fn positions(&mut self, names: Names, grid: Grid) -> Result<LinearWeights> {
+        let (name, count) = (format!("{}.weight", self.pattern(names.gguf, names.config)), grid.patches());
+        let shape = [count as u64, self.sizes.hidden as u64];
+        let because = format!("{} by {} patches, width {}", grid.rows, grid.columns, self.sizes.hidden);
+        let stored = self.checked(&name, &shape, &because)?;
+        self.check_matrix_dtype(&stored)?;
+        Ok(LinearWeights::new(stored))
+    }
+}
+
+/// Resolves a projector step by step: the patches that are left, and the elements of each.
+struct Projector<'t, 'a> {
+    tensors: &'t mut Tensors<'a>,
+    grid: Grid,
+    width: usize,
+    output: usize,
+}
+
+impl Projector<'_, '_> {
+    fn step(&mut self, step: &Step) -> Result<ProjectorStep> {
+        let resolved = match *step {
+            Step::Mean { tokens, side } => ProjectorStep::Mean { side: self.mean(tokens, side)? },
+            Step::Norm { names, kind } => ProjectorStep::Norm(self.norm(names, kind)?),
+            Step::Activation(activation) => ProjectorStep::Activation(activation),
+            Step::ToText { names, bias, transposed } => {
+                let (from, to) = (self.width as u64, self.output as u64);
+                let because = format!("width {from} of the tower, width {to} of the language model");
+                let shape = if transposed { [from, to] } else { [to, from] };
+                let stem = self.stem(names);
+                let name = if self.tensors.stores(&stem) { stem.clone() } else { format!("{stem}.weight") };
+                let weight = self.tensors.checked(&name, &shape, &because)?;
+                match transposed {
+                    true => self.tensors.check_float(&weight, "a float (matrices that are stored by inputs)")?,
+                    false => self.tensors.check_matrix_dtype(&weight)?,
+                }
+                let bias = if bias { Some(self.vector(&format!("{stem}.bias"), self.output)?) } else { None };
+                self.width = self.output;
+                ProjectorStep::Linear(LinearWeights { transposed, bias, ..LinearWeights::new(weight) })
+            }
+        };
+        self.grid = resolved.left(self.grid);
+        Ok(resolved)
+    }
+
+    /// The side of the squares of patches that become one row each.
+    fn mean(&self, tokens: (&'static str, usize, &str), side: (&'static str, usize, &str)) -> Result<usize> {
+        let reader = self.tensors.reader;
+        if reader.is_gguf() {
+            let (key, stored) = reader.gguf_number(side.0)?;
+            let stored = stored.map(|side| reader.bounded(&key, side)).transpose()?;
+            let side = reader.or_default(stored, &key, (side.1, side.2));
+            return self.squares(&key, side, side);
+        }
+        let Metadata::Config(files) = &reader.header.metadata else { return Ok(1) };
+        let stored = files.config.unsigned(tokens.0)?.map(|count| reader.bounded(tokens.0, count)).transpose()?;
+        let count = reader.or_default(stored, tokens.0, (tokens.1, tokens.2));
+        let each = count.isqrt();
+        if each * each != count || !self.grid.rows.is_multiple_of(each) {
+            return Err(self.no_squares(tokens.0, count));
+        }
+        self.squares(tokens.0, count, self.grid.rows / each)
+    }
+
+    fn squares(&self, key: &str, found: usize, side: usize) -> Result<usize> {
+        let Grid { rows, columns } = self.grid;
+        let divides = rows.is_multiple_of(side) && columns.is_multiple_of(side);
+        if divides { Ok(side) } else { Err(self.no_squares(key, found)) }
+    }
+
+    fn no_squares(&self, key: &str, found: usize) -> Error {
+        let Grid { rows, columns } = self.grid;
+        let other = format!("an image is {rows} by {columns} patches, which no such squares make");
+        self.tensors.reader.contradiction(format!("{key} is {found}"), other)
+    }
+
+    fn norm(&mut self, names: Names, kind: NormKind) -> Result<NormWeights> {
+        let (stem, width) = (self.stem(names), self.width);
+        let weight = Some(self.vector(&format!("{stem}.weight"), width)?);
+        let (eps, gguf) = (self.tensors.options.norm_eps, self.tensors.reader.is_gguf());
+        let kind = match kind {
+            NormKind::Rms => Norm::Rms { eps, offset: false },
+            NormKind::RmsFromOne => Norm::Rms { eps, offset: !gguf },
+            NormKind::PlainLayer => Norm::Layer { eps, offset: false, bias: None },
+            NormKind::Layer | NormKind::LayerFromOne => {
+                let bias = Some(self.vector(&format!("{stem}.bias"), width)?);
+                Norm::Layer { eps, offset: !gguf && kind == NormKind::LayerFromOne, bias }
+            }
+        };
+        Ok(NormWeights { weight, width, kind })
+    }
+
+    fn vector(&mut self, name: &str, width: usize) -> Result<TensorInfo> {
+        let stored = self.tensors.checked(name, &[width as u64], &format!("{width} elements"))?;
+        self.tensors.check_vector_dtype(&stored)?;
+        Ok(stored)
+    }
+
+    /// The name in this file.
+    fn stem(&self, names: Names) -> String {
+        if self.tensors.reader.is_gguf() {
+            return names.gguf.to_owned();
+        }
+        let within = format!("model.{}", names.config);
+        let stored = ["", ".weight"].iter().any(|end| self.tensors.stores(&format!("{within}{end}")));
+        if stored { within } else { names.config.to_owned() }
+    }
+}

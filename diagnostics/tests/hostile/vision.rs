@@ -1,0 +1,153 @@
+//! Vision towers that are asked for, with one thing wrong: a Gemma 3 of one layer with a tower of one, made of the names and shapes of
+//! its tensors.
+
+use crate::edit::Files;
+use crate::single::made;
+use crate::table::Table;
+use serde_json::{Map, Value, json};
+
+const CONFIG: &str = "config.json";
+const MODEL: &str = "model.safetensors";
+
+/// Those of a text of width 32 and of a tower of width 16, whose images are 4 by 4 patches.
+fn tensors() -> impl Iterator<Item = (String, Vec<u64>)> {
+    let text: [(&str, &[u64]); 15] = [
+        ("embed_tokens.weight", &[272, 32]),
+        ("norm.weight", &[32]),
+        ("layers.0.input_layernorm.weight", &[32]),
+        ("layers.0.post_attention_layernorm.weight", &[32]),
+        ("layers.0.pre_feedforward_layernorm.weight", &[32]),
+        ("layers.0.post_feedforward_layernorm.weight", &[32]),
+        ("layers.0.self_attn.q_proj.weight", &[32, 32]),
+        ("layers.0.self_attn.k_proj.weight", &[16, 32]),
+        ("layers.0.self_attn.v_proj.weight", &[16, 32]),
+        ("layers.0.self_attn.o_proj.weight", &[32, 32]),
+        ("layers.0.self_attn.q_norm.weight", &[16]),
+        ("layers.0.self_attn.k_norm.weight", &[16]),
+        ("layers.0.mlp.gate_proj.weight", &[48, 32]),
+        ("layers.0.mlp.up_proj.weight", &[48, 32]),
+        ("layers.0.mlp.down_proj.weight", &[32, 48]),
+    ];
+    let tower: [(&str, &[u64]); 21] = [
+        ("embeddings.patch_embedding.weight", &[16, 3, 14, 14]),
+        ("embeddings.patch_embedding.bias", &[16]),
+        ("embeddings.position_embedding.weight", &[16, 16]),
+        ("encoder.layers.0.layer_norm1.weight", &[16]),
+        ("encoder.layers.0.layer_norm1.bias", &[16]),
+        ("encoder.layers.0.self_attn.q_proj.weight", &[16, 16]),
+        ("encoder.layers.0.self_attn.q_proj.bias", &[16]),
+        ("encoder.layers.0.self_attn.k_proj.weight", &[16, 16]),
+        ("encoder.layers.0.self_attn.k_proj.bias", &[16]),
+        ("encoder.layers.0.self_attn.v_proj.weight", &[16, 16]),
+        ("encoder.layers.0.self_attn.v_proj.bias", &[16]),
+        ("encoder.layers.0.self_attn.out_proj.weight", &[16, 16]),
+        ("encoder.layers.0.self_attn.out_proj.bias", &[16]),
+        ("encoder.layers.0.layer_norm2.weight", &[16]),
+        ("encoder.layers.0.layer_norm2.bias", &[16]),
+        ("encoder.layers.0.mlp.fc1.weight", &[24, 16]),
+        ("encoder.layers.0.mlp.fc1.bias", &[24]),
+        ("encoder.layers.0.mlp.fc2.weight", &[16, 24]),
+        ("encoder.layers.0.mlp.fc2.bias", &[16]),
+        ("post_layernorm.weight", &[16]),
+        ("post_layernorm.bias", &[16]),
+    ];
+    let projector: [(&str, &[u64]); 2] =
+        [("mm_input_projection_weight", &[16, 32]), ("mm_soft_emb_norm.weight", &[16])];
+    let named = |front: &'static str| move |(name, shape): (&str, &[u64])| (format!("{front}{name}"), shape.to_vec());
+    let text = text.into_iter().map(named("language_model.model."));
+    let tower = tower.into_iter().map(named("vision_tower.vision_model."));
+    text.chain(tower).chain(projector.into_iter().map(named("multi_modal_projector.")))
+}
+
+fn sound() -> Files {
+    let text = json!({
+        "model_type": "gemma3_text", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "head_dim": 16,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 272, "max_position_embeddings": 512,
+        "sliding_window": 64, "query_pre_attn_scalar": 16, "rms_norm_eps": 1e-6,
+    });
+    let vision = json!({
+        "model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "image_size": 56, "patch_size": 14,
+    });
+    let config = json!({
+        "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "mm_tokens_per_image": 4,
+        "text_config": text, "vision_config": vision,
+    });
+    made(&config, tensors())
+}
+
+fn in_section(section: &str, config: &mut Map<String, Value>, key: &str, value: &Value) {
+    let keys = if section.is_empty() { config } else { config[section].as_object_mut().unwrap() };
+    keys.insert(key.to_owned(), value.clone());
+}
+
+pub fn cases(table: &mut Table) {
+    let sound = sound();
+    table.accepts("a tower that is not asked for", &sound.tree(), "");
+    table.vision = true;
+    table.accepts("a tower", &sound.tree(), "");
+    let vision = "vision_config";
+    let cases: &[(&str, &str, Value, u8, &str)] = &[
+        (vision, "hidden_size", json!(null), 10, "vision_config.hidden_size"),
+        (vision, "hidden_size", json!(0), 10, "vision_config.hidden_size"),
+        (vision, "hidden_size", json!("16"), 10, "vision_config.hidden_size"),
+        (vision, "hidden_size", json!(1u64 << 40), 10, "vision_config.hidden_size"),
+        (vision, "hidden_size", json!(32), 15, "patch_embedding.weight has shape [16, 3, 14, 14]"),
+        (vision, "hidden_size", json!(17), 15, "no divisor"),
+        (vision, "num_attention_heads", json!(0), 10, "vision_config.num_attention_heads"),
+        (vision, "num_attention_heads", json!(3), 15, "num_attention_heads is 3"),
+        (vision, "intermediate_size", json!(32), 15, "mlp.fc1.weight"),
+        (vision, "intermediate_size", json!(null), 10, "vision_config.intermediate_size"),
+        (vision, "num_hidden_layers", json!(2), 15, "encoder.layers.1.layer_norm1.weight"),
+        (vision, "num_hidden_layers", json!(2147483647), 15, "encoder.layers.1.layer_norm1.weight"),
+        (vision, "num_hidden_layers", json!(0), 10, "vision_config.num_hidden_layers"),
+        (vision, "image_size", json!(null), 10, "vision_config.image_size"),
+        (vision, "image_size", json!(13), 15, "vision_config.image_size is 13"),
+        (vision, "image_size", json!([56, 56]), 10, "vision_config.image_size"),
+        (vision, "image_size", json!(70), 15, "position_embedding.weight"),
+        (vision, "image_size", json!(112), 15, "position_embedding.weight"),
+        (vision, "image_size", json!(2147483647), 15, "position_embedding.weight"),
+        (vision, "patch_size", json!(28), 15, "patch_embedding.weight"),
+        (vision, "patch_size", json!(0), 10, "vision_config.patch_size"),
+        (vision, "patch_size", json!(14.5), 10, "vision_config.patch_size"),
+        (vision, "num_channels", json!(1), 15, "patch_embedding.weight"),
+        (vision, "layer_norm_eps", json!(0), 10, "vision_config.layer_norm_eps"),
+        (vision, "layer_norm_eps", json!("small"), 10, "vision_config.layer_norm_eps"),
+        (vision, "hidden_act", json!("relu"), 11, "vision_config.hidden_act"),
+        (vision, "hidden_act", json!(1), 10, "vision_config.hidden_act"),
+        (vision, "is_causal", json!(true), 11, "vision_config.is_causal"),
+        (vision, "model_type", json!("clip_vision_model"), 11, "vision_config.model_type clip_vision_model"),
+        (vision, "model_type", json!(7), 10, "vision_config.model_type"),
+        ("", "vision_config", json!(null), 11, "config.json has no vision_config"),
+        ("", "vision_config", json!([]), 10, "vision_config"),
+        ("", "mm_tokens_per_image", json!(5), 15, "mm_tokens_per_image is 5"),
+        ("", "mm_tokens_per_image", json!(9), 15, "mm_tokens_per_image is 9"),
+        ("", "mm_tokens_per_image", json!(null), 15, "mm_tokens_per_image is 256"),
+        ("", "mm_tokens_per_image", json!(0), 10, "mm_tokens_per_image"),
+        ("", "mm_tokens_per_image", json!("all"), 10, "mm_tokens_per_image"),
+    ];
+    for (section, key, value, code, says) in cases {
+        let edited = sound.json(CONFIG, |config| in_section(section, config, key, value));
+        table.refuses(&format!("a tower whose {key} is {value}"), &edited.tree(), "", *code, &[says]);
+    }
+    for (key, value) in [("layer_norm_eps", json!(null)), ("hidden_act", json!(null)), ("vision_use_head", json!(true))]
+    {
+        let edited = sound.json(CONFIG, |config| in_section(vision, config, key, &value));
+        table.accepts(&format!("a tower whose {key} is {value}"), &edited.tree(), "");
+    }
+    for (name, _) in tensors().filter(|(name, _)| !name.starts_with("language_model.")) {
+        let without = sound.header(MODEL, |header| {
+            let tensor = header.remove(&name).unwrap();
+            header.insert("vision_tower.another".to_owned(), tensor);
+        });
+        table.refuses(&format!("no {name}"), &without.tree(), "", 15, &["is missing", &name]);
+        let integers = sound.header(MODEL, |header| header[&name]["dtype"] = json!("I16"));
+        table.refuses(&format!("{name} of I16"), &integers.tree(), "", 15, &[&name, "I16"]);
+        let flat = sound.header(MODEL, |header| {
+            let shape = header[&name]["shape"].as_array_mut().unwrap();
+            shape.insert(0, json!(1));
+        });
+        table.refuses(&format!("{name} of another shape"), &flat.tree(), "", 15, &[&name, "has shape"]);
+    }
+    table.vision = false;
+}
