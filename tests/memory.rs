@@ -47,20 +47,6 @@ fn latents_are_cached_once_for_all_heads() {
     }
 }
 
-/// Keys and values, latents, windows and chunks, keys of other layers, states: a sequence of the whole context holds what was
-/// planned, to the byte.
-#[test]
-fn a_sequence_of_every_family_holds_what_was_planned() {
-    for path in common::small_files() {
-        let context = common::load(&path).spec().context_trained.min(1024);
-        let model = common::builder().context_length(context).load(&path).expect("the model loads");
-        let planned = model.report().plan.as_ref().expect("a plan").kv_cache;
-        let mut session = model.session();
-        session.forward(&tokens(context, 256)).expect("tokens compute");
-        assert_eq!(session.cache_bytes() as u64, planned, "{}", path.display());
-    }
-}
-
 fn load(folder: &Path, context: usize) -> Model {
     let model = common::builder().context_length(context).load(folder).expect("the model loads");
     assert_eq!((model.context_length(), model.spec().context_trained), (context, TRAINED));

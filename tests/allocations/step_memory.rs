@@ -119,6 +119,21 @@ fn a_prompt_of_each_kind_of_layer_takes_what_was_planned() {
     }
 }
 
+/// Keys and values, latents, windows and chunks, keys of other layers, states: a sequence of the whole context holds what was
+/// planned, to the byte.
+#[test]
+fn a_sequence_of_every_family_holds_what_was_planned() {
+    let _alone = counting::alone();
+    for path in common::small_files() {
+        let context = common::load(&path).spec().context_trained.min(1024);
+        let model = common::builder().context_length(context).load(&path).unwrap();
+        let planned = model.report().plan.as_ref().unwrap().kv_cache;
+        let mut session = model.session();
+        session.forward(&common::tokens(context, 256)).unwrap();
+        assert_eq!(session.cache_bytes() as u64, planned, "{}", path.display());
+    }
+}
+
 /// A copy of an encoder that was trained for `context` tokens, as its `config.json` says.
 fn trained_for(name: &str, context: usize) -> tempfile::TempDir {
     let (from, to) = (common::fixtures().join("embeddings").join(name), tempfile::tempdir().unwrap());

