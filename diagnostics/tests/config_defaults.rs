@@ -265,3 +265,12 @@ fn a_shape_that_follows_from_a_default_names_the_absent_key() {
     let (name, because) = because_of("qwen3", &|config| config["num_key_value_heads"] = json!(4));
     assert!(name.contains("k_proj") && !because.contains("absent"), "{name}: {because}");
 }
+
+#[test]
+fn a_flag_that_is_taken_as_set_is_told_once() {
+    let spec = edited("gemma-3n", |config| drop(config.remove("altup_correct_scale"))).unwrap();
+    let told: Vec<&String> = spec.assumptions.iter().filter(|told| told.contains("altup_correct_scale")).collect();
+    assert!(told.len() == 1 && told[0].starts_with("altup_correct_scale true: it is absent"), "{told:?}");
+    let spec = edited("gemma-3n", |_| {}).unwrap();
+    assert!(!spec.assumptions.iter().any(|told| told.contains("altup_correct_scale")), "{:?}", spec.assumptions);
+}

@@ -91,6 +91,49 @@ fn a_prompt_of_experts_takes_what_was_planned() {
     }
 }
 
+/// Latents, states of each kind, residual streams, chunks: a prompt and its sequence take what was planned.
+#[test]
+fn a_prompt_of_each_kind_of_layer_takes_what_was_planned() {
+    let _alone = counting::alone();
+    for file in [
+        "deepseek-v3/bf16",
+        "qwen3.5/bf16",
+        "mamba/bf16",
+        "mamba-2/bf16",
+        "kimi-linear/bf16",
+        "falcon-h1/bf16",
+        "lfm2/bf16",
+        "llama-4-chunks/bf16",
+        "gemma-3n/bf16",
+        "bloom/bf16",
+    ] {
+        let path = common::archives::path(file);
+        let model = common::builder().context_length(1024).threads(2).load(path).unwrap();
+        let plan = model.report().plan.clone().unwrap();
+        let prompt: Vec<u32> = (0..512).map(|i| i * 97 % 256).collect();
+        let mut session = model.session();
+        let (_, taken) = counting::peak(|| drop(session.forward(&prompt).unwrap()));
+        // Bounds of tasks, visits and the like, which do not grow with the widths.
+        let most = plan.activations as usize + session.cache_bytes() + (64 << 10);
+        assert!(taken <= most, "{file}: {taken} of {most}");
+    }
+}
+
+/// Keys and values, latents, windows and chunks, keys of other layers, states: a sequence of the whole context holds what was
+/// planned, to the byte.
+#[test]
+fn a_sequence_of_every_family_holds_what_was_planned() {
+    let _alone = counting::alone();
+    for path in common::small_files() {
+        let context = common::load(&path).spec().context_trained.min(1024);
+        let model = common::builder().context_length(context).load(&path).unwrap();
+        let planned = model.report().plan.as_ref().unwrap().kv_cache;
+        let mut session = model.session();
+        session.forward(&common::tokens(context, 256)).unwrap();
+        assert_eq!(session.cache_bytes() as u64, planned, "{}", path.display());
+    }
+}
+
 /// A copy of an encoder that was trained for `context` tokens, as its `config.json` says.
 fn trained_for(name: &str, context: usize) -> tempfile::TempDir {
     let (from, to) = (common::fixtures().join("embeddings").join(name), tempfile::tempdir().unwrap());

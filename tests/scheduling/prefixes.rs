@@ -186,6 +186,9 @@ fn what_is_found_has_the_bits_of_what_is_computed() {
         ("gpt-neox", KvDtype::F16),
         ("deepseek-v3", KvDtype::F32),
         ("deepseek-v2", KvDtype::Q8_0),
+        ("llama-4-chunks", KvDtype::F32),
+        ("gemma-3n", KvDtype::F16),
+        ("gemma-4-e2b", KvDtype::F32),
     ] {
         let fixture = common::named(fixture);
         let load = |on| {
@@ -251,6 +254,28 @@ fn states_are_kept_at_the_ends_of_pages() {
         first.truncate(0);
         assert_eq!(first.cache_bytes(), 0, "what is empty takes nothing");
         drop(first);
+        let usage = model.cache_usage();
+        assert!(usage.bytes == usage.unused && usage.bytes <= model.report().plan.as_ref().unwrap().kv_cache);
+    }
+}
+
+/// Layers with a state only: there are no pages, and states are kept in the memory of sessions that are idle.
+#[test]
+fn a_model_of_states_only_keeps_them_where_sessions_are_idle() {
+    for fixture in ["mamba", "falcon-mamba", "mamba-2"] {
+        let path = common::named(fixture).folder.join("bf16");
+        let load = |on| common::builder().context_length(1024).sessions(6).prefix_caching(on).load(&path).unwrap();
+        let (plain, model, start) = (load(false), load(true), small(seeded_tokens(3, 2 * KV_PAGE + 150, 320)));
+        model.session().forward(&start).unwrap();
+        let prompt = small(with(&start, 4, 20));
+        let (ids, found, computed) = generate(&mut model.session(), &prompt);
+        assert_eq!((ids, found, computed), (generate(&mut plain.session(), &prompt).0, 2 * KV_PAGE, 170), "{fixture}");
+        // Others take their place, and the latest are kept.
+        for seed in 10..40 {
+            bits(&mut model.session(), &small(seeded_tokens(seed, 700, 320)));
+        }
+        let latest = small(seeded_tokens(39, 700, 320));
+        assert_eq!(generate(&mut model.session(), &small(with(&latest, 5, 9))).1, 2 * KV_PAGE, "{fixture}");
         let usage = model.cache_usage();
         assert!(usage.bytes == usage.unused && usage.bytes <= model.report().plan.as_ref().unwrap().kv_cache);
     }

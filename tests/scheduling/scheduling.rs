@@ -16,9 +16,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Models, and how many schedules of each; every one has up to 16 generations. All but the first have layers with a state.
-const SCHEDULES: [(&str, u64); 3] =
-    [("../demo-q4_k_m.gguf", 1000), ("qwen3.5/q8_0.gguf", 200), ("granite-4-h/q8_0.gguf", 100)];
+/// Models, and how many schedules of each; every one has up to 16 generations: attention, and each other kind of layer.
+const SCHEDULES: [(&str, u64); 9] = [
+    ("../demo-q4_k_m.gguf", 1000),
+    ("qwen3.5/q8_0.gguf", 200),
+    ("granite-4-h/q8_0.gguf", 100),
+    ("deepseek-v3/q8_0.gguf", 40),
+    ("mamba/q8_0.gguf", 40),
+    ("kimi-linear/q8_0.gguf", 40),
+    ("falcon-h1/q8_0.gguf", 40),
+    ("llama-4/q8_0.gguf", 40),
+    ("gemma-3n/q8_0.gguf", 40),
+];
 
 /// Tokens that each generates at most.
 const GENERATED: usize = 10;
@@ -192,7 +201,9 @@ fn ids_do_not_depend_on_the_company() {
         let accepted = ACCEPTED.load(Ordering::Relaxed);
         run_schedules(&common::archives::path(file), schedules);
         let accepted = ACCEPTED.load(Ordering::Relaxed) - accepted;
-        assert!(accepted > schedules as usize / 10, "{file}: {accepted} guesses were right");
+        // Random weights repeat themselves less in some models.
+        let least = schedules as usize / if schedules < 100 { 40 } else { 10 };
+        assert!(accepted > least, "{file}: {accepted} guesses were right");
     }
 }
 

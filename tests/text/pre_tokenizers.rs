@@ -44,9 +44,13 @@ fn library(fixture: &Value, pipeline: &Value) -> Library {
     let vocab: Map<String, Value> =
         (0..).zip(texts(fixture, "tokens")).map(|(id, text): (u32, &str)| (text.into(), id.into())).collect();
     let ignore_merges = pipeline["ignore_merges"] == true;
+    // Two parts mean something else in fancy-regex than in Oniguruma: a possessive repetition, and the end of a word before ².
+    let cuts = pipeline["pre_tokenizer"].to_string();
+    let cuts = cuts.replace(r"\\p{Nd}{3}+\\z", r"(?:\\p{Nd}{3})+\\z").replace(r"*\\b)", r"*(?![\\w²³¹¼½¾]))");
+    let cuts: Value = serde_json::from_str(&cuts).unwrap();
     let file = serde_json::json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": fixture["added_tokens"],
-        "normalizer": pipeline["normalizer"], "pre_tokenizer": pipeline["pre_tokenizer"], "post_processor": null,
+        "normalizer": pipeline["normalizer"], "pre_tokenizer": cuts, "post_processor": null,
         "decoder": null,
         "model": { "type": "BPE", "vocab": vocab, "merges": fixture["merges"], "ignore_merges": ignore_merges },
     });
@@ -63,7 +67,7 @@ fn gguf_keys_alone_give_the_ids_of_each_familys_own_pipeline() {
         agree(pre, &ours(folder.path(), &fixture, pre), &library(&fixture, pipeline), &mut failures);
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert_eq!(pipelines.len(), 28, "fixtures/pre_tokenizers.json is incomplete");
+    assert_eq!(pipelines.len(), 30, "fixtures/pre_tokenizers.json is incomplete");
 }
 
 #[test]
@@ -82,7 +86,7 @@ fn tokenizer_json_alone_gives_the_ids_of_each_familys_own_pipeline() {
         agree(pre, &open(model.path()), &library(&fixture, pipeline), &mut failures);
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-    assert_eq!(tried.len(), 20, "pipelines that differ");
+    assert_eq!(tried.len(), 22, "pipelines that differ");
 }
 
 #[test]
@@ -128,7 +132,9 @@ fn vocab_and_merges(original: &Value) -> [(&'static str, Vec<u8>); 2] {
 
 /// The library's tokenizer of the same vocabulary with a family's own pipeline.
 fn file_of(fixture: &Value, pipeline: &Value) -> Value {
-    serde_json::from_str(&library(fixture, pipeline).to_string(false).unwrap()).unwrap()
+    let mut file: Value = serde_json::from_str(&library(fixture, pipeline).to_string(false).unwrap()).unwrap();
+    file["pre_tokenizer"] = pipeline["pre_tokenizer"].clone();
+    file
 }
 
 #[test]

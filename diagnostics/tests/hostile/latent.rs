@@ -160,6 +160,7 @@ fn config(table: &mut Table) {
         ("topk_method", json!("greedy"), 11, "topk_method"),
         ("moe_layer_freq", json!(2), 11, "moe_layer_freq"),
         ("rope_interleave", json!(false), 11, "rope_interleave"),
+        ("rope_interleave", json!(null), 11, "rope_interleave"),
         ("attention_bias", json!(true), 15, "q_a_proj.bias"),
         ("partial_rotary_factor", json!(0.5), 11, "partial_rotary_factor"),
     ];

@@ -20,6 +20,7 @@ mod gguf;
 mod kimi;
 mod latent;
 mod llama4;
+mod mistral4;
 mod options;
 mod routing;
 mod safetensors;
@@ -87,6 +88,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         gates::cases(&mut table);
         latent::cases(&mut table);
         llama4::cases(&mut table);
+        mistral4::cases(&mut table);
         experts::cases(&mut table);
         routing::cases(&mut table);
         states::cases(&mut table);

@@ -188,6 +188,20 @@ pub(super) fn formats() -> Vec<Format> {
             ],
         },
         Format {
+            format: ToolCallFormat::Pythonic,
+            evidence: "[func_name1(params_name1=params_value1",
+            marks: &[],
+            answers: vec![
+                ("[weather(city=\"Oslo\", days=2)]".into(), "", weather.clone()),
+                ("[weather(city='Oslo'), stop_all()]".into(), "", both.clone()),
+                ("[stop_all()]On it.".into(), "On it.", json!([["stop_all", {}]])),
+                ("[paint(size={\"wide\": True, 'tall': 3}, tags=[\"a\", \"b\"], deep=None)]".into(), "", paint.clone()),
+                ("See [1] and [weatherman(1)], [a].".into(), "See [1] and [weatherman(1)], [a].", json!([])),
+                ("[weather(\"Oslo\")]".into(), "[weather(\"Oslo\")]", json!([])),
+                ("[weather(city=\"Os".into(), "[weather(city=\"Os", json!([])),
+            ],
+        },
+        Format {
             format: ToolCallFormat::Harmony,
             evidence: "<|channel|>functions.",
             marks: &["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>"],
@@ -410,7 +424,7 @@ fn calls_that_are_required_are_valid_whatever_the_model_says() {
                 let prompt = tokenizer.encode("<|start|>assistant", true).unwrap();
                 let started =
                     Generation::new(step, Arc::clone(&tokenizer), &[], prompt, StopTokens::from_iter([257]), &options);
-                let spelled = !marked || format == ToolCallFormat::Llama3Json;
+                let spelled = !marked || matches!(format, ToolCallFormat::Llama3Json | ToolCallFormat::Pythonic);
                 if let (ToolChoice::Strict, true) = (choice, spelled) {
                     assert!(
                         matches!(started, Err(Error::Tool(error)) if *error == ToolError::NotStrict { format }),
@@ -441,7 +455,7 @@ fn calls_that_are_required_are_valid_whatever_the_model_says() {
 
 /// Whether a format enforces all of a schema: formats other than JSON enforce types, properties and lists of values.
 pub(super) fn holds_all(format: ToolCallFormat) -> bool {
-    !matches!(format, ToolCallFormat::Gemma4 | ToolCallFormat::Lfm2 | ToolCallFormat::Olmo3)
+    !matches!(format, ToolCallFormat::Gemma4 | ToolCallFormat::Lfm2 | ToolCallFormat::Olmo3 | ToolCallFormat::Pythonic)
 }
 
 #[test]

@@ -413,7 +413,12 @@ impl KvCache {
         if !self.shares() {
             return;
         }
-        for index in self.places.len()..self.len.min(rows.len()) / KV_PAGE {
+        let complete = self.len.min(rows.len()) / KV_PAGE;
+        // Pages that hold nothing are of use up to a state that is kept.
+        let last_state = || self.checkpoints.iter().map(|checkpoint| checkpoint.position / KV_PAGE).max();
+        let holds = self.pool.sizes.kv.page > 0 || self.has_windows();
+        let offered = if holds { complete } else { last_state().unwrap_or(0).min(complete) };
+        for index in self.places.len()..offered {
             let place = self.place(rotation);
             let rows = rows.slice(index * KV_PAGE..(index + 1) * KV_PAGE);
             let mut prefixes = self.pool.prefixes();

@@ -61,13 +61,18 @@ impl PageMemory {
 pub struct Page {
     /// The memory of the page.
     pub memory: PageMemory,
-    _share: CacheShare,
+    share: CacheShare,
 }
 
 impl Page {
     /// A page that took `share`.
     pub fn new(memory: PageMemory, share: CacheShare) -> Page {
-        Page { memory, _share: share }
+        Page { memory, share }
+    }
+
+    /// The bytes of the budget that it takes; none where no layer keeps positions.
+    pub fn bytes(&self) -> u64 {
+        self.share.bytes()
     }
 }
 

@@ -114,9 +114,11 @@ impl Prefixes {
     /// Forgets what was not used for the longest time, of what no sequence holds: states first, which can be computed
     /// again; then pages after which none comes, and those of layers with a window. Whether there was any.
     pub(super) fn evict(&mut self) -> bool {
-        let states = self.nodes.values_mut().filter(|node| node.state.is_some());
-        if let Some(node) = states.min_by_key(|node| node.used) {
+        let states = self.nodes.iter_mut().filter(|(_, node)| node.state.is_some());
+        if let Some((number, node)) = states.min_by_key(|(_, node)| node.used) {
             node.state = None;
+            let number = *number;
+            self.prune(number);
             return true;
         }
         let is_last = |number: &u64| self.children.get(&Place::After(*number)).is_none_or(Vec::is_empty);
@@ -155,6 +157,21 @@ impl Prefixes {
         Some(node)
     }
 
+    /// Forgets page `number` and those before it as long as they hold nothing and none comes after: where all memory of a model is
+    /// in its states, no lack of memory would.
+    fn prune(&mut self, mut number: u64) {
+        while let Some(node) = self.nodes.get(&number) {
+            let is_last = self.children.get(&Place::After(number)).is_none_or(Vec::is_empty);
+            let holds = node.page.bytes() > 0 || node.window.is_some() || node.state.is_some();
+            let place = node.place.clone();
+            if holds || !is_last || !self.remove(number) {
+                return;
+            }
+            let Place::After(before) = place else { return };
+            number = before;
+        }
+    }
+
     fn remove(&mut self, number: u64) -> bool {
         let Some(node) = self.nodes.remove(&number) else { return false };
         if let Some(numbers) = self.children.get_mut(&node.place) {
@@ -169,4 +186,50 @@ impl Prefixes {
 
 fn is_unused(window: Option<&Arc<Page>>) -> bool {
     window.is_some_and(|window| Arc::strong_count(window) == 1)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on says why
+mod tests {
+    use super::super::page::PageMemory;
+    use super::*;
+    use crate::cache_budget::CacheBudget;
+    use model_factory_spec::plan::StateSize;
+
+    const SALT: Place = Place::Start(Rotation::Short, None);
+
+    /// Two pages of `bytes` each with the same first one, and a state after each of the last.
+    fn tree(budget: &Arc<CacheBudget>, bytes: u64) -> Prefixes {
+        let page = || {
+            let mut share = budget.share();
+            share.grow_to(bytes).unwrap();
+            Arc::new(Page::new(PageMemory::Host(Vec::new()), share))
+        };
+        let sizes: Arc<[StateSize]> = [StateSize::default()].into();
+        let mut prefixes = Prefixes::default();
+        let first = prefixes.insert(SALT, (&[1][..]).into(), page());
+        for id in [2, 3] {
+            let number = prefixes.insert(Place::After(first), (&[id][..]).into(), page());
+            prefixes.keep(number, None, Some(Checkpoint::new(&sizes, 512, budget.share()).unwrap()));
+        }
+        prefixes
+    }
+
+    /// A model whose layers all have states keeps no pages: what its states were for goes with them.
+    #[test]
+    fn pages_that_hold_nothing_go_with_the_last_state_after_them() {
+        let budget = CacheBudget::new(1000);
+        let mut prefixes = tree(&budget, 0);
+        let counts = [2, 0].map(|left| (prefixes.evict(), prefixes.nodes.len() == left));
+        assert_eq!(counts, [(true, true); 2]);
+        assert!(prefixes.children.is_empty() && !prefixes.evict());
+    }
+
+    #[test]
+    fn pages_that_hold_keys_stay_without_a_state() {
+        let budget = CacheBudget::new(1000);
+        let mut prefixes = tree(&budget, 10);
+        assert!(prefixes.evict() && prefixes.evict());
+        assert_eq!(prefixes.nodes.len(), 3);
+    }
 }

@@ -45,6 +45,17 @@ const TEKKEN: &str = r#"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll
 const CASED_LETTERS: &str = r#"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ\x{1F5F}-\x{1F7D}ᾀ-ᾴᾶ-ᾼ\x{1FBE}ῂ-ῄῆ-ῌ\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝ\x{2124}\x{2126}\x{2128}\x{212A}-\x{212D}ℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"#;
 // Chinese characters are apart from other letters (`tokenization_kimi.py`).
 const KIMI: &str = r#"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"#;
+/// Numbers of Trinity's tokenizer.json: groups of 510 digits from the end on, in these the front of groups of three, and these.
+pub const LONG_NUMBERS: &str = r"\p{Nd}{1,510}(?=(?>\p{Nd}{510})*(?:\P{Nd}|$))|\G\p{Nd}{510}";
+/// See [`LONG_NUMBERS`].
+pub const FRONT_OF_NUMBERS: &str = r"\A\p{Nd}{1,2}(?=\p{Nd}{3}+\z)";
+/// See [`LONG_NUMBERS`].
+pub const THREES_OF_NUMBERS: &str = r"\A\p{Nd}{3}|\G\p{Nd}{3}";
+/// Numbers of Cohere's Tiny Aya and North: groups of three digits from the end on, but for numbers that a word goes on after.
+pub const NUMBERS_OF_WORDS: &str = r"\d{1,3}(?=(?:\d{3})*\b)";
+// Scripts without spaces between words, each by itself; llama.cpp joins them, and begins compatibility ideographs at U+8C48.
+const SCRIPTS: &str = r"(?:[\u4E00-\u9FFF\u3040-\u309F\u30A0-\u30FF\u3400-\u4DBF\uf900-\uFAFF\uFF65-\uFF9F\u2F00-\u2FDF]+|[\u0E00-\u0E7F]+|[\u0E80-\u0EFF]+|[\u1780-\u17FF]+|[\u1000-\u109F\uAA60-\uAA7F\uA9E0-\uA9FF]+|[\uAC00-\uD7AF\u1100-\u11FF]+)";
+const MARKED: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
 const CJK: &str = r#"[一-龥ࠀ-一가-퟿]+"#;
 
 const PLAIN: PreTokenizer = PreTokenizer { names: "", nfc: false, patterns: &[], ignore_merges: false, add_bos: false };
@@ -91,6 +102,14 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     PreTokenizer { names: "bailingmoe bailingmoe2 llada-moe", patterns: &[LING], ..PLAIN },
     PreTokenizer { names: "exaone-moe", patterns: &[EXAONE], ..PLAIN },
     PreTokenizer { names: "gpt-4o llama4 kanana2 minimax-m2 talkie", patterns: &[GPT4O], ..PLAIN },
+    // llama.cpp cuts numbers by Trinity's rule, those before letters too.
+    PreTokenizer { names: "tiny_aya cohere2moe", patterns: &[NUMBERS_OF_WORDS, GPT4O], ..PLAIN },
+    // Digits are those of decimal numbers; llama.cpp takes other numbers with them.
+    PreTokenizer {
+        names: "afmoe",
+        patterns: &[LONG_NUMBERS, FRONT_OF_NUMBERS, THREES_OF_NUMBERS, SCRIPTS, MARKED],
+        ..PLAIN
+    },
     PreTokenizer { names: "kimi-k2", patterns: &[KIMI], ..PLAIN },
     PreTokenizer { names: "tekken", patterns: &[TEKKEN], ignore_merges: true, add_bos: true, ..PLAIN },
     // Digits are split one by one (DeepSeek LLM, arXiv 2401.02954, section 2.1); llama.cpp relies on merges that join none.
@@ -106,11 +125,7 @@ pub const PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
     PreTokenizer {
         names: "deepseek-v3 hunyuan-dense joyai-llm hy_v4",
-        patterns: &[
-            r#"\p{N}{1,3}"#,
-            r#"[一-龥぀-ゟ゠-ヿ]+"#,
-            r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
-        ],
+        patterns: &[r#"\p{N}{1,3}"#, r#"[一-龥぀-ゟ゠-ヿ]+"#, MARKED],
         ..PLAIN
     },
     PreTokenizer { names: "bloom poro-chat gpt3-finnish", patterns: &[r" ?[^(\s|.,!?…。，、।۔،)]+"], ..PLAIN },

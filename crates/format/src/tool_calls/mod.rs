@@ -49,6 +49,7 @@ formats! {
     Lfm2 = lfm2, "LFM2.";
     Olmo3 = olmo3, "OLMo 3.";
     Phi4MiniJson = phi4_mini_json, "Phi-4-mini, Granite 3.";
+    Pythonic = pythonic, "Templates for Llama 4 and Gemma 3 that ask for lists of calls.";
     Hermes = hermes, "Hermes, Qwen2.5, Qwen3, Granite 4.";
     Llama3Json = llama3_json, "Llama 3.";
 }

@@ -102,7 +102,12 @@ impl Tensors<'_> {
     pub(super) fn altup_use(&mut self, layer: usize) -> Result<Option<Box<AltUpUse>>> {
         let Some(table) = self.family.block.altup else { return Ok(None) };
         let at = Some(layer);
-        let scaled = self.reader.is_gguf() || self.reader.flag(table.scaled)?.unwrap_or(true);
+        let (flag, default) = (self.reader.flag(table.scaled)?, (true, table.default.1));
+        let scaled = self.reader.is_gguf()
+            || match layer {
+                0 => self.reader.or_default(flag, table.scaled, default),
+                _ => flag.unwrap_or(default.0),
+            };
         if !scaled {
             // transformers stores it all the same.
             let name = self.stem(Role::AltUpScale, at);

@@ -222,7 +222,10 @@ impl Tensors<'_> {
 
     /// The rows of all experts of a layer as one matrix.
     pub(super) fn stacked(&mut self, name: &str, [count, rows, inputs]: [u64; 3], because: &str) -> Result<TensorInfo> {
-        let whole = self.checked(name, &[count, rows, inputs], because)?;
+        // An outer dimension of 1 is none in GGUF.
+        let shape = [count, rows, inputs];
+        let shape = if count == 1 && self.reader.is_gguf() { &shape[1..] } else { &shape };
+        let whole = self.checked(name, shape, because)?;
         if self.scheme.is_none() || whole.dtype != DType::F8_E4M3 {
             self.check_matrix_dtype(&whole)?;
         }

@@ -69,7 +69,8 @@ impl Reader<'_> {
                 }
                 (Refusal::Unset(key, feature), _) => {
                     let key = self.key(key);
-                    if !key.is_empty() && fields.boolean(&key)? == Some(false) {
+                    // Null is off in transformers, where what is absent has a default.
+                    if !key.is_empty() && (fields.boolean(&key)? == Some(false) || self.is_null(&key)) {
                         return Err(self.feature(feature, &key, "true"));
                     }
                 }

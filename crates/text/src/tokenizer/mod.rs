@@ -9,6 +9,7 @@ mod finder;
 mod gguf;
 mod merge;
 mod normalizer;
+mod numbers;
 mod pattern;
 mod pre_tokenizer;
 mod sentencepiece;

@@ -5,6 +5,7 @@
 //! takes unlimited time or memory. It has no look-around; the only form that published tokenizers use, at the end of
 //! their patterns, is implemented here. Syntax that Oniguruma reads differently is translated or refused.
 
+use super::numbers::Numbers;
 use super::text::Budget;
 use crate::error::{EncodeError, Result};
 use regex_automata::hybrid::dfa::{Cache, DFA};
@@ -41,12 +42,18 @@ const BY_POWERS: &str = r"|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S
 /// The most characters that it cuts.
 const MOST_CUT: usize = 512;
 
+/// Ling's expression, whose possessive repetitions are followed by what they do not match: greedy ones match the same.
+const POSSESSIVE: &str =
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
+
 pub(super) struct Pattern {
     source: String,
     automaton: Automaton,
     before_a_word: Option<BeforeAWord>,
     /// Whether the pattern ended with [`BY_POWERS`], which the automaton does not have.
     by_powers: bool,
+    /// How it cuts numbers, if it is known for that, and the automaton of a character of a word; the other one is that of digits.
+    numbers: Option<(Numbers, Automaton)>,
     /// Whether the pattern can match between two characters.
     pub(super) may_be_empty: bool,
 }
@@ -68,6 +75,21 @@ impl Pattern {
         if source.len() > PATTERN_BYTES {
             return Err(refuse(format!("has {} bytes, expected at most {PATTERN_BYTES}", source.len())));
         }
+        if let Some(numbers) = Numbers::of(source) {
+            let of = |pattern: &str| translate(pattern).and_then(|pattern| Automaton::new(&pattern)).map_err(refuse);
+            let (automaton, numbers) = (of(r"\d+")?, Some((numbers, of(r"\w")?)));
+            let source = source.into();
+            return Ok(Pattern {
+                source,
+                automaton,
+                before_a_word: None,
+                by_powers: false,
+                numbers,
+                may_be_empty: false,
+            });
+        }
+        let plain = source.replace("?+", "?").replace("++", "+");
+        let source = if source == POSSESSIVE { &plain } else { source };
         let end = BEFORE_A_WORD.iter().find_map(|(end, lone)| Some((source.strip_suffix(end)?, *lone)));
         let compile = |pattern: &str| Automaton::new(pattern).map_err(refuse);
         let powers = source.strip_suffix(BY_POWERS);
@@ -80,7 +102,8 @@ impl Pattern {
                 (compile(&format!(r"{translated}|\s+"))?, Some(BeforeAWord { branches, lone_matches }))
             }
         };
-        Ok(Pattern { source: source.into(), automaton, before_a_word, by_powers: powers.is_some(), may_be_empty })
+        let (source, by_powers) = (source.into(), powers.is_some());
+        Ok(Pattern { source, automaton, before_a_word, by_powers, numbers: None, may_be_empty })
     }
 
     /// Calls `found` with each match in `text`, from left to right, and takes the steps from the `budget`.
@@ -97,6 +120,10 @@ impl Pattern {
             let gave_up = |reason| EncodeError::Pattern { pattern: shortened(&self.source), reason };
             automaton.match_at(text, from, budget).map_err(gave_up)
         };
+        if let Some((numbers, word)) = &self.numbers {
+            let is_word = |from| Ok(at(word, from)?.is_some());
+            return numbers.find(text, |from| Ok(at(&self.automaton, from)?), is_word, found);
+        }
         let (mut from, mut last_end) = (0, None);
         while from <= text.len() {
             let start = from;
@@ -262,6 +289,10 @@ fn translate(pattern: &str) -> Result<String, String> {
                 ('W', _) => translated.push_str(r"[\W\x{200C}\x{200D}]"),
                 ('p' | 'P' | 'x' | 'u', Some(name)) if "xu".contains(escaped) || is_property(name) => {
                     taken += name.len() + 2;
+                    translated.push_str(&rest[..taken]);
+                }
+                ('u', None) if rest.as_bytes().get(2..6).is_some_and(|code| code.iter().all(u8::is_ascii_hexdigit)) => {
+                    taken += 4;
                     translated.push_str(&rest[..taken]);
                 }
                 ('p' | 'P', _) => {
@@ -461,6 +492,7 @@ mod tests {
     fn words_and_line_ends_are_those_of_oniguruma() {
         let find = |pattern: &str, text: &str| matches(&Pattern::new(pattern).unwrap(), text);
         assert_eq!(find(r"\w+", "a²b"), vec![0..4]);
+        assert_eq!(find(r"[\u0E00-\u0e7F]+", "aไทยb"), vec![1..10]);
         assert_eq!(find(r"\w+", "a\u{200d}b"), [0..1, 4..5]);
         assert_eq!(find(r"[\w]+", "a²"), vec![0..1]);
         assert_eq!(find(r"[\w.]+", "²."), vec![2..3]);

@@ -135,7 +135,7 @@ impl CallReader {
 
     /// Reads an answer that is either only calls, or something else that may spell their marks.
     pub fn all_or_none(mut self) -> CallReader {
-        self.spelled.retain(|(_, mark)| *mark != Mark::Unmarked);
+        self.spelled.retain(|(_, mark)| *mark != Mark::Unmarked || self.opens.is_empty());
         self.all_or_none = true;
         self
     }
@@ -388,7 +388,7 @@ impl CallReader {
         // An answer that is not a call may have a name too.
         let is_call = || members(body.trim()).is_some_and(|all| all.iter().any(|(name, _)| name == "parameters"));
         let found = match mark {
-            "" if self.all_or_none && open.is_empty() && !is_call() => None,
+            "" if self.all_or_none && self.format.unmarked.is_none() && open.is_empty() && !is_call() => None,
             "" => calls_and_text(self.format, &body, tools, opens),
             _ => calls(self.format, &body, tools, opens).map(|(calls, at)| (calls, at, body.len())),
         };
@@ -403,7 +403,7 @@ impl CallReader {
 /// Whether text that begins with `begin` may name one of `tools` after it.
 fn calls_one_of(tools: &[Tool], begin: &str, body: &str) -> bool {
     let Some(rest) = body.strip_prefix(begin) else { return false };
-    match rest.split_once('>') {
+    match rest.split_once(['>', '(']) {
         Some((name, _)) => tools.iter().any(|tool| tool.name == name),
         None => tools.iter().any(|tool| tool.name.starts_with(rest)),
     }
