@@ -353,7 +353,8 @@ fn load(arguments: &Arguments, cancel: &CancellationToken) -> Result<Model, Erro
         builder = builder.isa(isa);
     }
     let written = arguments.messages.iter().flat_map(|messages| &messages.0);
-    builder = builder.vision(!arguments.image.is_empty() || written.flat_map(|message| &message.images).next().is_some());
+    builder =
+        builder.vision(!arguments.image.is_empty() || written.flat_map(|message| &message.images).next().is_some());
     builder = builder.mtp(arguments.speculate == Speculation::Mtp);
     if let Some(draft) = &arguments.draft {
         builder = builder.draft(draft);

@@ -41,10 +41,10 @@ mod fingerprint;
 mod fit;
 pub mod generate;
 pub mod hub;
-#[cfg(feature = "images")]
-mod pictures;
 mod logits;
 mod model;
+#[cfg(feature = "images")]
+mod pictures;
 mod progress;
 mod prompt;
 mod rank;
@@ -86,13 +86,13 @@ pub use model_factory_cuda as cuda;
 pub use model_factory_diagnostics::{self as diagnostics, Report, Verdict};
 // Hidden modules are public for the benches and tests of this repository, and are not part of the API.
 pub use model_factory_engine::{Input, Rows, SoftTokens};
-pub use model_factory_format::Image;
-#[cfg(feature = "images")]
-pub use model_factory_images as images;
 #[doc(hidden)]
 pub use model_factory_engine::{cache_budget, cpu, decoder, weights};
 use model_factory_engine::{input, predictor, scheduler};
+pub use model_factory_format::Image;
 use model_factory_format::cancel;
+#[cfg(feature = "images")]
+pub use model_factory_images as images;
 use model_factory_kernels::memory;
 #[doc(hidden)]
 pub use model_factory_kernels::{self as kernels, threads};

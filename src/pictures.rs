@@ -65,13 +65,19 @@ impl Model {
     ///
     /// # Errors
     /// `Image`; `Chat` where the template does not write a mark for each; `ContextOverflow` for more rows than `limit`.
-    pub(crate) fn with_images(&self, rendered: RenderedChat, messages: &[Message], limit: usize) -> Result<RenderedChat> {
+    pub(crate) fn with_images(
+        &self,
+        rendered: RenderedChat,
+        messages: &[Message],
+        limit: usize,
+    ) -> Result<RenderedChat> {
         let images: Vec<&Image> = of(messages).collect();
         if images.is_empty() {
             return Ok(rendered);
         }
         let (vision, mut texts, mut asked) = (self.vision(images.len())?, Vec::new(), 0_usize);
-        let token = |id: u32| self.tokenizer().token_text(id).ok_or_else(|| ImageError::NoToken { token: id.to_string() });
+        let token =
+            |id: u32| self.tokenizer().token_text(id).ok_or_else(|| ImageError::NoToken { token: id.to_string() });
         let special = |text: &'static str| match self.tokenizer().added_token(text) {
             Some(_) => Ok(text),
             None => Err(ImageError::NoToken { token: text.to_owned() }),
@@ -157,7 +163,11 @@ impl Model {
             let rows = tower.forward(&pixels.values, grid, cancel)?;
             let part = |rows: &[f32], index: usize| {
                 let digest = Sha256::new().chain_update(digest).chain_update((index as u64).to_le_bytes()).finalize();
-                Ok::<_, Error>(Arc::new(SoftTokens::new(memory::copied(rows, "rows of an image")?, vision.output, digest.into())?))
+                Ok::<_, Error>(Arc::new(SoftTokens::new(
+                    memory::copied(rows, "rows of an image")?,
+                    vision.output,
+                    digest.into(),
+                )?))
             };
             let divided = vision.prompt.pieces.iter().any(|piece| matches!(piece, PromptPiece::Lines(_)));
             let each = if divided { vision.columns(grid).saturating_mul(vision.output) } else { rows.len() };

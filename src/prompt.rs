@@ -1,9 +1,9 @@
 //! A text, ids or messages -> a generation on a session.
 
 use crate::cancel::CancellationToken;
-use crate::chat::{ChatOptions, ChatTemplate, Message};
 #[cfg(not(feature = "images"))]
 use crate::chat::RenderedChat;
+use crate::chat::{ChatOptions, ChatTemplate, Message};
 #[cfg(not(feature = "images"))]
 use crate::error::ImageError;
 use crate::error::{DraftError, EmbedError, Error, Result};

@@ -164,7 +164,8 @@ fn main() -> ExitCode {
         return write(&if arguments.json { list.to_json() } else { list.to_string() }, 0);
     }
     let path = arguments.path.unwrap_or_else(common::bundled);
-    let mut factory = UnifiedModelFactory::builder().device(device).kv_cache(arguments.kv_cache).vision(arguments.vision);
+    let mut factory =
+        UnifiedModelFactory::builder().device(device).kv_cache(arguments.kv_cache).vision(arguments.vision);
     factory = factory.activations(arguments.activations);
     if let Some(context) = arguments.context {
         factory = factory.context_length(context);

@@ -184,9 +184,8 @@ impl Server {
         };
         let (server, request, builder, (places, room)) = self.budget.read(outline, read).await?;
         let GenerateOptions { grammar, tool_choice, .. } = &request.options;
-        let is_slow = request.has_images()
-            || grammar.is_some()
-            || !matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
+        let is_slow =
+            request.has_images() || grammar.is_some() || !matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
         let begin = move || {
             let generations = request.generations(&server.model).map_err(failed)?.into_iter();
             let streams: Vec<GenerationStream> = generations.map(Generation::into_stream).collect();

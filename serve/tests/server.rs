@@ -167,7 +167,11 @@ fn what_is_wrong_is_named() {
         (400, "messages", json!({ "messages": null })),
         (400, "messages[0].role", json!({ "messages": [{ "content": "no role" }] })),
         (400, "messages", json!({ "messages": [] })),
-        (400, "messages[0].content[0].image_url", json!({ "messages": [{ "role": "user", "content": [{ "type": "image_url" }] }] })),
+        (
+            400,
+            "messages[0].content[0].image_url",
+            json!({ "messages": [{ "role": "user", "content": [{ "type": "image_url" }] }] }),
+        ),
         (413, "messages", json!({ "messages": [{ "role": "user", "content": long }] })),
         (400, "temperature", json!({ "temperature": -1 })),
         (400, "top_p", json!({ "top_p": "much" })),

@@ -154,7 +154,9 @@ impl Picture {
 fn file<'i>(image: &'i Image, limits: &Limits) -> Result<Option<Cow<'i, [u8]>>> {
     image.file_bytes(limits.bytes as u64).map_err(|error| match error {
         FileError::Io { source, .. } => Error::File { reason: source.to_string() },
-        FileError::Format { kind: FormatErrorKind::NotAFile, .. } => Error::File { reason: "it is no regular file".into() },
+        FileError::Format { kind: FormatErrorKind::NotAFile, .. } => {
+            Error::File { reason: "it is no regular file".into() }
+        }
         FileError::Format { kind: FormatErrorKind::TooMany { found, limit, .. }, .. } => {
             Error::Limit { what: "length of the file in bytes", found, limit }
         }

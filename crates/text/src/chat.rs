@@ -29,9 +29,9 @@ use std::sync::Arc;
 use values::invalid;
 
 pub use crate::error::ChatError;
+pub use message::{ChatOptions, Message};
 #[doc(hidden)]
 pub use message::{data_url, media};
-pub use message::{ChatOptions, Message};
 pub use time::LocalTime;
 
 /// Bytes that a template may add to its messages and variables. The longest published template has about 20 kB, and

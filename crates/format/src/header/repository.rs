@@ -1,8 +1,8 @@
 //! The file names in a model repository -> the role of each file, before any of them is read.
 
-use super::config::{PREPROCESSOR_FILE, PROCESSOR_FILE, QUANTIZATION_FILES};
 pub use super::config::sentence_transformers::is_dense_weights;
 use super::config::sentence_transformers::{CONFIG, MODULES, TRANSFORMER, is_module_config};
+use super::config::{PREPROCESSOR_FILE, PROCESSOR_FILE, QUANTIZATION_FILES};
 use crate::error::Result;
 use crate::limits;
 use crate::source::index::ShardIndex;

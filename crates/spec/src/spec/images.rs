@@ -25,7 +25,9 @@ impl ImagePrompt {
             let stored = files.config.unsigned(key)?;
             let id = text.or_default(stored, key, (default.into(), why));
             let known = u32::try_from(id).ok().filter(|id| (*id as usize) < vocab);
-            known.ok_or_else(|| text.contradiction(format!("{key} is {id}"), format!("the vocabulary has {vocab} tokens")))
+            known.ok_or_else(|| {
+                text.contradiction(format!("{key} is {id}"), format!("the vocabulary has {vocab} tokens"))
+            })
         };
         let piece = |piece: &PromptPiece<IdKey>| {
             Ok(match *piece {
@@ -106,6 +108,10 @@ impl VisionSpec {
     /// The patches of each part of an image that becomes `geometry`.
     pub fn grids_of(&self, geometry: &Geometry) -> Vec<Grid> {
         let side = |pixels: u32| pixels as usize / self.patch_size;
-        geometry.parts.iter().map(|part| Grid { rows: side(part.size.height), columns: side(part.size.width) }).collect()
+        geometry
+            .parts
+            .iter()
+            .map(|part| Grid { rows: side(part.size.height), columns: side(part.size.width) })
+            .collect()
     }
 }
