@@ -22,8 +22,10 @@ type Rows = Arc<[Arc<SoftTokens>]>;
 pub(crate) struct Seen {
     /// With the digests of the images, the last one first.
     kept: Mutex<VecDeque<([u8; 32], Rows)>>,
+    /// Files are decoded one at a time, as their pixels may take much memory.
+    decoding: Mutex<()>,
     /// The plan counts the memory of one image that is computed.
-    turn: Mutex<()>,
+    computing: Mutex<()>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -146,13 +148,17 @@ impl Model {
     fn see(&self, number: usize, image: &Image, cancel: &CancellationToken) -> Result<Rows> {
         let vision = self.vision(number)?;
         let Some(tower) = self.tower() else { return Err(ImageError::NoTower { images: number }.into()) };
-        let prepared = || Values::new(&Picture::open(image, &Limits::default())?, &vision.processor);
+        let seen = &self.inner.seen;
+        let prepared = || {
+            let _turn = lock(&seen.decoding);
+            Values::new(&Picture::open(image, &Limits::default())?, &vision.processor)
+        };
         let values = prepared().map_err(|error| refused(number, image, error))?;
-        let (digest, seen) = (digest(&values), &self.inner.seen);
+        let digest = digest(&values);
         if let Some(rows) = seen.find(&digest) {
             return Ok(rows);
         }
-        let _turn = lock(&seen.turn);
+        let _turn = lock(&seen.computing);
         // Another request may have brought the same image meanwhile.
         if let Some(rows) = seen.find(&digest) {
             return Ok(rows);

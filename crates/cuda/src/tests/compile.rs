@@ -57,14 +57,15 @@ fn what_was_compiled_once_is_kept() {
     assert!(Arc::ptr_eq(&nvrtc, &Nvrtc::load(None).unwrap()));
 }
 
-/// Compiles with `GENERATIONS=all` for every generation that is distinguished, else for the oldest and the newest.
+/// Compiles with `GENERATIONS=all` for every generation that is distinguished, else for the oldest: .ci/cuda compares the machine code
+/// of another.
 #[test]
 fn every_kernel_compiles_for_every_generation() {
     let Some(nvrtc) = compiler() else { return };
     let known = nvrtc.architectures().unwrap();
     let (mut compiled, mut skipped) = (0, Vec::new());
     let every = [(5, 0), (7, 5), (12, 0), (6, 1), (7, 0), (8, 0), (8, 9), (9, 0), (10, 0)];
-    let (taken, least) = if std::env::var_os("GENERATIONS").is_some() { (every.len(), 6) } else { (3, 2) };
+    let (taken, least) = if std::env::var_os("GENERATIONS").is_some() { (every.len(), 6) } else { (2, 1) };
     for capability in every.into_iter().take(taken) {
         for module in Module::all() {
             match nvrtc.compile(module, capability) {

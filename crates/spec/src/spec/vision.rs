@@ -234,13 +234,11 @@ pub(super) fn note_unused(text: &Reader<'_>) -> Result<()> {
 fn refuse_others(text: &Reader<'_>, tower: &Tower) -> Result<()> {
     let Metadata::Config(files) = &text.header.metadata else { return Ok(()) };
     for (key, expected) in tower.fixed {
-        match files.config.object().get(*key).filter(|value| !value.is_null()) {
-            Some(value) if value.to_string() != *expected => {
-                let (feature, key, expected) = (format!("{key} {value}"), (*key).to_owned(), (*expected).to_owned());
-                let kind = ArchitectureErrorKind::Feature { feature, key, expected };
-                return Err(Error::Architecture { file: files.config.file().into(), kind });
-            }
-            _ => {}
+        let found = files.config.object().get(*key).filter(|value| !value.is_null()).map(ToString::to_string);
+        if let Some(found) = found.filter(|found| found != expected) {
+            let (feature, key, expected) = (format!("{key} {found}"), (*key).to_owned(), (*expected).to_owned());
+            let kind = ArchitectureErrorKind::Feature { feature, key, expected };
+            return Err(Error::Architecture { file: files.config.file().into(), kind });
         }
     }
     Ok(())

@@ -26,7 +26,7 @@ fn rendered(source: &str) -> Result<String> {
 }
 
 fn message(recorded: &Json) -> Message {
-    let mut message = Message { role: String::new(), content: None, fields: serde_json::Map::new() };
+    let mut message = Message { content: None, ..Message::new("", "") };
     for (name, value) in recorded.as_object().unwrap() {
         match (name.as_str(), value) {
             ("role", value) => message.role = value.as_str().unwrap().into(),

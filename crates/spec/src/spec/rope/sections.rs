@@ -11,7 +11,7 @@ const GGUF: &str = ".rope.dimension_sections";
 
 impl Resolver<'_> {
     /// The sections of `pairs`, where the family has any. `None` too where no key gives them and those of the family's default do
-    /// not fit: text does not need them.
+    /// not fit, or where those of a GGUF file do not: text does not need them.
     pub(super) fn sections(&self, places: [Place<'_>; 2], pairs: usize) -> Result<Option<RopeSections>> {
         let Some((interleaved, default, source)) = self.table.sections else { return Ok(None) };
         let (key, found) = match self.reader.gguf() {
@@ -45,6 +45,12 @@ impl Resolver<'_> {
                 match *counts {
                     [time, height, width] | [time, height, width, 0] if is_whole([time, height, width]) => {
                         [time, height, width]
+                    }
+                    // Equal positions turn by the same angles whatever the sections: only images would differ.
+                    _ if self.reader.is_gguf() => {
+                        self.reader
+                            .assume(format!("images are not taken: {key} {counts:?} does not add up to {pairs} pairs"));
+                        return Ok(None);
                     }
                     _ => {
                         let expected = format!("the pairs that turn by time, height and width, {pairs} in all");
