@@ -25,7 +25,9 @@ impl ImagePrompt {
             let stored = files.config.unsigned(key)?;
             let id = text.or_default(stored, key, (default.into(), why));
             let known = u32::try_from(id).ok().filter(|id| (*id as usize) < vocab);
-            known.ok_or_else(|| text.contradiction(format!("{key} is {id}"), format!("the vocabulary has {vocab} tokens")))
+            known.ok_or_else(|| {
+                text.contradiction(format!("{key} is {id}"), format!("the vocabulary has {vocab} tokens"))
+            })
         };
         let piece = |piece: &PromptPiece<IdKey>| {
             Ok(match *piece {
@@ -75,6 +77,16 @@ impl VisionSpec {
                 return contradiction(one, format!("the tower takes {columns} by {rows}"));
             }
         }
+        if let Rule::Smart { patch, merge, temporal, .. } = self.processor.rule {
+            let (found, own) = ([patch, merge, temporal].map(|count| count as usize), self.multiple());
+            if found != [self.patch_size, own, self.frames] {
+                let said = |[patch, merge, frames]: [usize; 3]| {
+                    format!("{merge} by {merge} patches of {patch} by {patch} pixels and {frames} frames")
+                };
+                let one = format!("images are squares of {}", said(found));
+                return contradiction(one, format!("the tower has {}", said([self.patch_size, own, self.frames])));
+            }
+        }
         if let Rule::Fixed { size, tokens } = self.processor.rule {
             let taken = [columns, rows].map(|patches| patches.saturating_mul(self.patch_size));
             if [size.width as usize, size.height as usize] != taken {
@@ -106,6 +118,10 @@ impl VisionSpec {
     /// The patches of each part of an image that becomes `geometry`.
     pub fn grids_of(&self, geometry: &Geometry) -> Vec<Grid> {
         let side = |pixels: u32| pixels as usize / self.patch_size;
-        geometry.parts.iter().map(|part| Grid { rows: side(part.size.height), columns: side(part.size.width) }).collect()
+        geometry
+            .parts
+            .iter()
+            .map(|part| Grid { rows: side(part.size.height), columns: side(part.size.width) })
+            .collect()
     }
 }

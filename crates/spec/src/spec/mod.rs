@@ -21,6 +21,7 @@ mod names;
 mod norms;
 mod passes;
 mod predictor;
+mod projector;
 mod reader;
 mod refusals;
 mod rope;
@@ -59,13 +60,14 @@ pub use mixer::{
 };
 pub use norms::{Norm, NormWeights};
 pub use predictor::JoinedInput;
+pub use projector::ProjectorStep;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling, RopeSections};
 pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Normalization, Routing, SharedExpert};
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
 pub use images::ImagePrompt;
-pub use vision::{AxialRope, Grid, ProjectorStep, VisionSpec, VisionWeights};
+pub use vision::{AxialRope, DeepstackWeights, Grid, PatchOrder, VisionSpec, VisionWeights};
 pub use weights::{MapWeights, Stored, Weight, WeightTypes};
 
 use crate::header::TensorInfo;
