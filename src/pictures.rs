@@ -2,6 +2,7 @@
 
 use crate::cancel::CancellationToken;
 use crate::chat::{Message, RenderedChat};
+use crate::decoder::ImageVectors;
 use crate::error::{Error, ImageError, Result};
 use crate::input::{Input, SoftTokens, Span};
 use crate::memory;
@@ -166,23 +167,28 @@ impl Model {
         let mut parts = Vec::new();
         for (grid, pixels) in vision.grids_of(&values.geometry).into_iter().zip(&values.parts) {
             cancel.check()?;
-            let rows = tower.forward(&pixels.values, grid, cancel)?;
-            let part = |rows: &[f32], index: usize| {
+            let ImageVectors { rows, deepstack, .. } = tower.forward(&pixels.values, grid, cancel)?;
+            let part = |rows: Vec<f32>, index: usize| {
                 let digest = Sha256::new().chain_update(digest).chain_update((index as u64).to_le_bytes()).finalize();
-                Ok::<_, Error>(Arc::new(SoftTokens::new(
-                    memory::copied(rows, "rows of an image")?,
-                    vision.output,
-                    digest.into(),
-                )?))
+                Ok::<_, Error>(SoftTokens::new(rows, vision.output, digest.into())?)
             };
-            let divided = vision.prompt.pieces.iter().any(|piece| matches!(piece, PromptPiece::Lines(_)));
-            let each = if divided { vision.columns(grid).saturating_mul(vision.output) } else { rows.len() };
-            for rows in rows.chunks(each.max(1)) {
-                parts.push(part(rows, parts.len())?);
+            if !vision.prompt.pieces.iter().any(|piece| matches!(piece, PromptPiece::Lines(_))) {
+                let whole = part(rows, parts.len())?.with_deepstack(deepstack)?;
+                let columns = vision.columns(grid);
+                let sections = self.spec().ropes.iter().any(|rope| rope.sections.is_some());
+                let grid = sections.then(|| [1, whole.rows() / columns.max(1), columns]);
+                parts.push(Arc::new(match grid {
+                    Some(grid) => whole.with_grid(grid)?,
+                    None => whole,
+                }));
+                continue;
+            }
+            for line in rows.chunks(vision.columns(grid).saturating_mul(vision.output).max(1)) {
+                parts.push(Arc::new(part(memory::copied(line, "rows of an image")?, parts.len())?));
             }
         }
         let rows: Rows = parts.into();
-        let largest = vision.tokens(vision.largest).saturating_mul(vision.output);
+        let largest = vision.row_elements(vision.largest_within(self.context_length()));
         seen.keep(digest, &rows, largest.saturating_mul(KEPT_IMAGES));
         Ok(rows)
     }

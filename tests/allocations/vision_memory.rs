@@ -1,12 +1,13 @@
 //! What an image takes while a vision tower computes it is what the plan counts.
-#![allow(clippy::expect_used)] // a test that cannot go on says why
+#![allow(clippy::expect_used, clippy::print_stdout)] // a test that cannot go on says why; bytes are for reading
 
 use crate::common::{self, archives};
 use crate::counting;
 
-use model_factory::CancellationToken;
+use model_factory::diagnostics::spec::Grid;
+use model_factory::{CancellationToken, Error};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// The tower of `gemma-3/bf16` with images of 64 by 64 patches, whose buffers are more than what a thread keeps.
@@ -20,6 +21,11 @@ fn write(folder: &Path) {
     config["vision_config"]["image_size"] = 896.into();
     config["mm_tokens_per_image"] = 256.into();
     std::fs::write(folder.join("config.json"), config.to_string()).expect("a file");
+    let processor = std::fs::read(from.join("preprocessor_config.json")).expect("the processor");
+    let mut processor: Value = serde_json::from_slice(&processor).expect("JSON");
+    processor["size"] = json!({"height": 896, "width": 896});
+    processor["image_seq_length"] = 256.into();
+    std::fs::write(folder.join("preprocessor_config.json"), processor.to_string()).expect("a file");
     let bytes = std::fs::read(from.join("model.safetensors")).expect("weights");
     let stored = SafeTensors::deserialize(&bytes).expect("sound weights");
     let tensors: Vec<(String, Vec<usize>, Vec<u8>)> = stored
@@ -39,6 +45,62 @@ fn write(folder: &Path) {
     safetensors::serialize_to_file(views, None, &folder.join("model.safetensors")).expect("weights are written");
 }
 
+/// `qwen3-vl/bf16` with images of as many pixels as 64 by 64 patches, and a longer context.
+fn write_squares(folder: &Path) {
+    let from = archives::unpacked_from("vision", "qwen3-vl").join("bf16");
+    for name in ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
+        std::fs::copy(from.join(name), folder.join(name)).expect("a copy");
+    }
+    for (name, section, key, value) in [
+        ("config.json", "text_config", "max_position_embeddings", Value::from(2048)),
+        ("processor_config.json", "image_processor", "size", json!({"shortest_edge": 1024, "longest_edge": 512 * 512})),
+    ] {
+        let read = std::fs::read(from.join(name)).expect("a file");
+        let mut object: Value = serde_json::from_slice(&read).expect("JSON");
+        object[section][key] = value;
+        std::fs::write(folder.join(name), object.to_string()).expect("a file");
+    }
+}
+
+/// Where only the number of pixels bounds an image, that is also no more than a context holds the rows of.
+#[test]
+fn an_image_of_any_shape_takes_what_was_planned() {
+    let _alone = counting::alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    write_squares(folder.path());
+    for (context, threads, grid) in [(1024, 1, [2, 2048]), (1024, 2, [64, 64]), (256, 2, [32, 32])] {
+        let builder = || common::builder().context_length(context).threads(threads).vision(true);
+        let never = CancellationToken::new();
+        let [rows, columns] = grid;
+        let pixels = vec![0.5; rows * columns * 3 * 2 * 8 * 8];
+        let grid = Grid { rows, columns };
+        let model = builder().load(folder.path()).expect("a model");
+        let planned = model.report().plan.as_ref().expect("a plan").vision_memory as usize;
+        let tower = model.tower().expect("a tower");
+        assert_eq!(tower.sizes().largest.patches(), grid.patches());
+        for _ in 0..2 {
+            let (made, taken) = counting::peak(|| tower.forward(&pixels, grid, &never).expect("an image"));
+            assert_eq!((made.rows.len(), made.deepstack.len()), (context * 48, 2));
+            assert!(taken <= planned, "{taken} of {planned}");
+        }
+        // Most of it is taken at once, with the values of the image.
+        drop(pixels);
+        let (_, taken) = counting::peak(|| {
+            let pixels = vec![0.5; grid.patches() * 3 * 2 * 8 * 8];
+            let model = builder().load(folder.path()).expect("a model");
+            model.tower().expect("a tower").forward(&pixels, grid, &never).expect("an image").rows.len()
+        });
+        println!("{context} tokens, {threads} threads: {taken} of {planned}");
+        assert!(taken >= planned / 2 || context < 1024, "{taken} of {planned}");
+        // One square more than the context holds.
+        let more = Grid { rows: 2, columns: grid.patches() / 2 + 2 };
+        let pixels = vec![0.5; more.patches() * 3 * 2 * 8 * 8];
+        let error = Error::from(tower.forward(&pixels, more, &never).expect_err("more patches"));
+        let says = format!("of {} patches, the sides multiples of 2", grid.patches());
+        assert!(error.to_string().contains(&says) && error.code() == 2, "{error}");
+    }
+}
+
 #[test]
 fn an_image_takes_what_was_planned() {
     let _alone = counting::alone();
@@ -54,7 +116,7 @@ fn an_image_takes_what_was_planned() {
             let forward =
                 || tower.forward(&pixels, tower.sizes().largest, &CancellationToken::new()).expect("an image");
             let (rows, taken) = counting::peak(forward);
-            assert_eq!(rows.len(), 256 * 48);
+            assert_eq!(rows.rows.len(), 256 * 48);
             assert!(taken <= planned, "{taken} of {planned}");
         }
         // Most of it is taken at once: what threads may keep is for wider models.
@@ -66,7 +128,7 @@ fn an_image_takes_what_was_planned() {
                 .load(folder.path())
                 .expect("a model");
             let tower = model.tower().expect("a tower");
-            tower.forward(&pixels, tower.sizes().largest, &CancellationToken::new()).expect("an image").len()
+            tower.forward(&pixels, tower.sizes().largest, &CancellationToken::new()).expect("an image").rows.len()
         });
         assert!(taken >= planned / 2, "{taken} of {planned}");
     }

@@ -191,7 +191,7 @@ pub struct Plan {
     /// The part of the files that is the weights of a vision tower; 0 where none is loaded.
     #[serde(skip_serializing_if = "is_zero")]
     pub vision_weights: u64,
-    /// What a vision tower takes while it computes its largest image.
+    /// What a vision tower takes while it computes the largest image, which one that only a number of pixels bounds is of the context.
     #[serde(skip_serializing_if = "is_zero")]
     pub vision_memory: u64,
     /// The built tokenizer.
@@ -322,7 +322,8 @@ impl Plan {
             draft_memory: draft.map_or(0, |draft| draft.activations.saturating_add(of_all(draft.session))),
             vision_weights: vision
                 .map_or(0, |tower| tower.tensors().map(|tensor| tensor.bytes).fold(0, u64::saturating_add)),
-            vision_memory: vision.map_or(0, |tower| vision_bytes(tower, request.threads)),
+            vision_memory: vision
+                .map_or(0, |tower| vision_bytes(tower, requested.unwrap_or(trained).min(trained), request.threads)),
             tokenizer: (spec.tokenizer.tokens as u64).saturating_mul(a_token),
             process: PROCESS_BYTES,
             grammars: GRAMMAR_MEMORY,

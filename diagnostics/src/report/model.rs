@@ -298,6 +298,9 @@ pub struct VisionSummary {
     pub largest_image: [usize; 2],
     /// Whether images may be smaller.
     pub smaller: bool,
+    /// Whether only the number of pixels bounds images, not the sides.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub any_shape: bool,
     /// Tokens that such an image becomes.
     pub tokens: usize,
 }
@@ -309,6 +312,7 @@ impl VisionSummary {
             parameters: spec.parameters(),
             largest_image: [spec.largest.rows, spec.largest.columns].map(|side| side.saturating_mul(spec.patch_size)),
             smaller: spec.smaller,
+            any_shape: spec.any_shape,
             tokens: spec.tokens(spec.largest),
         }
     }

@@ -22,6 +22,7 @@ mod latent;
 mod llama4;
 mod mistral4;
 mod options;
+mod qwen_vision;
 mod routing;
 mod safetensors;
 mod single;
@@ -98,6 +99,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         gemma4::cases(&mut table);
         unknown::cases(&mut table);
         vision::cases(&mut table);
+        qwen_vision::cases(&mut table);
         let count = table.finish();
         assert!(count >= LEAST, "only {count} inputs");
     });

@@ -7,6 +7,8 @@ use crate::table::Table;
 use serde_json::{Map, Value, json};
 
 const CONFIG: &str = "config.json";
+const PROCESSOR: &str = "preprocessor_config.json";
+const WHOLE_PROCESSOR: &str = "processor_config.json";
 const MODEL: &str = "model.safetensors";
 
 /// Those of a text of width 32 and of a tower of width 16, whose images are 4 by 4 patches.
@@ -71,9 +73,37 @@ fn sound() -> Files {
     });
     let config = json!({
         "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "mm_tokens_per_image": 4,
+        "boi_token_index": 268, "eoi_token_index": 269, "image_token_index": 270,
         "text_config": text, "vision_config": vision,
     });
-    made(&config, tensors())
+    let processor = json!({
+        "image_processor_type": "Gemma3ImageProcessor", "size": {"height": 56, "width": 56}, "image_seq_length": 4,
+    });
+    made(&config, tensors()).with(PROCESSOR, processor.to_string())
+}
+
+/// The image processor of Gemma 3, with one thing wrong.
+fn processors(table: &mut Table, sound: &Files) {
+    let cases: &[(&str, Value, u8, &str)] = &[
+        ("size", json!({"height": 56, "width": 70}), 15, "images are resized to 70 by 56"),
+        ("size", json!({"height": 0, "width": 56}), 10, "size"),
+        ("image_seq_length", json!(9), 15, "an image is 9 tokens"),
+        ("image_processor_type", json!(null), 10, "image_processor_type"),
+        ("image_processor_type", json!("SiglipImageProcessor"), 11, "SiglipImageProcessor"),
+        ("image_processor_type", json!("NoImageProcessor"), 11, "NoImageProcessor"),
+        ("do_pan_and_scan", json!(true), 11, "pan and scan"),
+        ("do_resize", json!(false), 11, "do_resize"),
+        ("resample", json!(0), 11, "nearest"),
+        ("image_std", json!([0.5, 0.0, 0.5]), 10, "image_std"),
+        ("zoom", json!(2), 11, "zoom"),
+    ];
+    for (key, value, code, says) in cases {
+        let edited = sound.json(PROCESSOR, |processor| {
+            processor.insert((*key).to_owned(), value.clone());
+        });
+        table.refuses(&format!("a processor whose {key} is {value}"), &edited.tree(), "", *code, &[says]);
+    }
+    table.refuses("a processor that is no JSON", &sound.with(PROCESSOR, "{").tree(), "", 10, &[PROCESSOR]);
 }
 
 fn in_section(section: &str, config: &mut Map<String, Value>, key: &str, value: &Value) {
@@ -86,8 +116,12 @@ pub fn cases(table: &mut Table) {
     table.accepts("a tower that is not asked for", &sound.tree(), "");
     table.vision = true;
     table.accepts("a tower", &sound.tree(), "");
+    processors(table, &sound);
     let vision = "vision_config";
     let cases: &[(&str, &str, Value, u8, &str)] = &[
+        ("", "boi_token_index", json!(272), 15, "boi_token_index is 272"),
+        ("", "eoi_token_index", json!(null), 15, "eoi_token_index is 256000"),
+        ("", "image_token_index", json!(-1), 10, "image_token_index"),
         (vision, "hidden_size", json!(null), 10, "vision_config.hidden_size"),
         (vision, "hidden_size", json!(0), 10, "vision_config.hidden_size"),
         (vision, "hidden_size", json!("16"), 10, "vision_config.hidden_size"),
@@ -188,7 +222,7 @@ fn mistral3(table: &mut Table) {
     let text = text.map(|(name, shape)| (format!("language_model.{name}"), shape.to_vec()));
     let named = seeing.map(|(name, shape)| (name.to_owned(), shape.to_vec()));
     let config = json!({
-        "architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3",
+        "architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3", "image_token_index": 270,
         "text_config": {
             "model_type": "mistral", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "head_dim": 16,
             "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 272, "max_position_embeddings": 512,
@@ -199,7 +233,11 @@ fn mistral3(table: &mut Table) {
             "num_attention_heads": 2, "image_size": 56, "patch_size": 14, "hidden_act": "silu", "rope_theta": 1e4,
         },
     });
-    let sound = made(&config, text.into_iter().chain(named.clone()));
+    let processor = json!({
+        "image_processor": {"image_processor_type": "PixtralImageProcessorFast", "size": {"longest_edge": 56}},
+        "patch_size": 14, "spatial_merge_size": 2,
+    });
+    let sound = made(&config, text.into_iter().chain(named.clone())).with(WHOLE_PROCESSOR, processor.to_string());
     table.accepts("a Pixtral", &sound.tree(), "");
     let vision = "vision_config";
     let cases: &[(&str, &str, Value, u8, &str)] = &[
@@ -222,6 +260,20 @@ fn mistral3(table: &mut Table) {
         let edited = sound.json(CONFIG, |config| in_section(section, config, key, value));
         table.refuses(&format!("a Pixtral whose {key} is {value}"), &edited.tree(), "", *code, &[says]);
     }
+    for (key, value, code, says) in [
+        ("patch_size", json!(16), 15, "patches of 16 pixels"),
+        ("spatial_merge_size", json!(4), 15, "squares of 4 by 4"),
+        ("image_processor", json!(null), 15, PROCESSOR),
+    ] {
+        let edited = sound.json(WHOLE_PROCESSOR, |processor| {
+            processor.insert(key.to_owned(), value.clone());
+        });
+        table.refuses(&format!("a processor of Pixtral whose {key} is {value}"), &edited.tree(), "", code, &[says]);
+    }
+    let large = sound.json(WHOLE_PROCESSOR, |processor| {
+        processor["image_processor"]["size"]["longest_edge"] = json!(64);
+    });
+    table.refuses("a processor of larger images", &large.tree(), "", 15, &["up to 6 by 6 patches", "takes 4 by 4"]);
     let odd = sound.json(CONFIG, |config| in_section(vision, config, "image_size", &json!(70)));
     table.accepts("a Pixtral whose largest image has a row of patches too many", &odd.tree(), "");
     for (name, _) in named {

@@ -24,8 +24,13 @@ impl VisionLayers<CpuDevice> for CpuDevice {
         if let Some(positions) = positions {
             self.each_row(hidden, matrix.outputs, |patch, row| {
                 scratch::with_scratch(row.len(), |stored| {
-                    positions.dequantize_row(patch, stored);
-                    kernels::add(self.isa, row, stored);
+                    for (position, part) in image.positions(patch).into_iter().filter(|(_, part)| *part != 0.0) {
+                        positions.dequantize_row(position, stored);
+                        match part == 1.0 {
+                            true => kernels::add(self.isa, row, stored),
+                            false => kernels::add_scaled(self.isa, row, stored, part),
+                        }
+                    }
                     Ok(())
                 })
             })?;
@@ -38,6 +43,7 @@ impl VisionLayers<CpuDevice> for CpuDevice {
         match step {
             ProjectorStep::Mean { side } => rows = self.means(&rows, grid, *side)?,
             &ProjectorStep::Merge { side, by_element } => rows = self.joined(&rows, grid, side, by_element)?,
+            ProjectorStep::Squares { .. } => {}
             ProjectorStep::Norm(norm) => self.norm_rows(norm, &mut rows)?,
             ProjectorStep::Linear(matrix) => rows = self.products(matrix, &rows)?,
             ProjectorStep::Activation(activation) => self.activate_rows(*activation, &mut rows),

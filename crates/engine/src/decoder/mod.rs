@@ -34,7 +34,7 @@ pub use state::{Checkpoint, State};
 pub(crate) use stored::{check_all, check_rows_in_order, check_values};
 pub use stored::{check_factor, check_scales, check_scales_of_blocks, int8_rule, shape};
 pub(crate) use stored::{floats, widened};
-pub use tower::{Pixels, Tower, TowerSizes};
+pub use tower::{ImageVectors, Pixels, Tower, TowerSizes};
 
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};

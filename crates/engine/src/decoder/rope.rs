@@ -9,7 +9,9 @@ use crate::kernels::{Isa, rotate_half, rotate_pairs};
 use crate::memory;
 use crate::weights::Weights;
 use model_factory_format::header::TensorInfo;
-use model_factory_spec::spec::{AxialRope, FrequencyFactors, Grid, Rope, RopeLayout, RopeScaling, RopeSections};
+use model_factory_spec::spec::{
+    AxialRope, FrequencyFactors, Grid, PatchOrder, Rope, RopeLayout, RopeScaling, RopeSections,
+};
 use std::f64::consts::TAU;
 use std::ops::Range;
 
@@ -197,8 +199,8 @@ fn llama3(frequency: f64, factor: f64, long: f64, short: f64, context: f64) -> f
 }
 
 impl Angles {
-    /// Those of the patches of `grid`, from left to right and then down, for heads of `head_dim` elements.
-    pub(crate) fn of_patches(rope: AxialRope, head_dim: usize, grid: Grid) -> Result<Angles> {
+    /// Those of the patches of `grid` in this order, for heads of `head_dim` elements.
+    pub(crate) fn of_patches(rope: AxialRope, head_dim: usize, grid: Grid, order: PatchOrder) -> Result<Angles> {
         let (pairs, half) = (head_dim / 2, head_dim / 4);
         let radians = |pair: usize| rope.theta.powf(-2.0 * pair as f64 / head_dim as f64);
         let of_rows: Vec<f64> = (0..half).map(|i| radians(2 * i)).collect();
@@ -207,7 +209,7 @@ impl Angles {
         for list in [&mut angles.cos, &mut angles.sin] {
             memory::grow(list, grid.patches() * pairs, "angles of patches")?;
         }
-        for (row, column) in (0..grid.rows).flat_map(|row| (0..grid.columns).map(move |column| (row, column))) {
+        for (row, column) in (0..grid.patches()).map(|index| order.place(index, grid)) {
             let of_row = of_rows.iter().map(|frequency| row as f64 * frequency);
             for angle in of_row.chain(of_columns.iter().map(|frequency| column as f64 * frequency)) {
                 angles.cos.push(angle.cos() as f32);

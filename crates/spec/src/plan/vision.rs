@@ -26,23 +26,38 @@ impl CpuBuffers {
 /// How many images of the largest size are kept after they were computed, for prompts that have them again; of smaller ones more.
 pub const KEPT_IMAGES: usize = 4;
 
-/// Bytes that the tower `spec` takes while `threads` compute its largest image: its values, the buffers of the blocks, what each
-/// thread takes for itself, and the rows of the projector; and the rows of images that are kept.
-pub fn vision_bytes(spec: &VisionSpec, threads: usize) -> u64 {
-    let (buffers, patches) = (CpuBuffers::of_tower(spec), spec.largest.patches());
-    // The projector's products are over fewer rows, of which none is wider than both.
-    let of_threads = CpuBuffers { operand: buffers.operand.max(spec.output), ..buffers }.of_threads(threads, patches);
+/// Bytes that the tower `spec` takes while `threads` compute the largest image of a context of so many tokens: its values, the buffers
+/// of the blocks, what each thread takes for itself, and the rows of the projector; and the rows of images that are kept.
+pub fn vision_bytes(spec: &VisionSpec, context: usize, threads: usize) -> u64 {
+    let largest = spec.largest_within(context);
+    let (buffers, patches) = (CpuBuffers::of_tower(spec), largest.patches());
+    let deepstack = &spec.weights.deepstack;
+    let steps = deepstack.iter().flat_map(|from| &from.steps).chain(&spec.weights.projector);
+    let inputs =
+        steps.filter_map(|step| if let ProjectorStep::Linear(linear) = step { Some(linear.inputs()) } else { None });
+    let operand = inputs.fold(buffers.operand, usize::max);
+    // The leading thread has both while rows are made of a block's output.
+    let threads = threads.saturating_add(usize::from(!deepstack.is_empty()));
+    let of_threads = CpuBuffers { operand, ..buffers }.of_threads(threads, patches);
     let values = product(&[patches, spec.patch_elements(), size_of::<f32>()]);
-    let kept = product(&[KEPT_IMAGES, spec.tokens(spec.largest), spec.output, size_of::<f32>()]);
+    let kept = product(&[KEPT_IMAGES, spec.row_elements(largest), size_of::<f32>()]);
     // Cosines and sines of half of a head's elements each.
     let angles = if spec.rope.is_some() { product(&[patches, spec.head_dim, size_of::<f32>()]) } else { 0 };
-    sum(&[values, buffers.bytes(patches), of_threads, angles, projector_bytes(spec), kept])
+    sum(&[values, buffers.bytes(patches), of_threads, angles, projectors_bytes(spec, largest), kept])
+}
+
+/// Bytes of the rows of the projector, or of another that makes rows from the output of a block, while those that are made stay.
+fn projectors_bytes(spec: &VisionSpec, largest: Grid) -> u64 {
+    let deepstack = &spec.weights.deepstack;
+    let all = deepstack.iter().map(|from| &from.steps).chain([&spec.weights.projector]);
+    let made = product(&[deepstack.len(), spec.tokens(largest), spec.output, size_of::<f32>()]);
+    all.map(|steps| projector_bytes(steps, largest, spec.hidden)).max().unwrap_or(0).saturating_add(made)
 }
 
 /// Bytes of the rows of a projector: of a step its input, that as a product reads it, and its output.
-fn projector_bytes(spec: &VisionSpec) -> u64 {
-    let (mut grid, mut width, mut most) = (spec.largest, spec.hidden, 0);
-    for step in &spec.weights.projector {
+fn projector_bytes(steps: &[ProjectorStep], largest: Grid, hidden: usize) -> u64 {
+    let (mut grid, mut width, mut most) = (largest, hidden, 0);
+    for step in steps {
         let (left, columns) = (step.left(grid), width);
         let rows = |grid: Grid, width: usize| product(&[grid.patches(), width, size_of::<f32>()]);
         let taken = match step {
@@ -53,6 +68,11 @@ fn projector_bytes(spec: &VisionSpec) -> u64 {
             ProjectorStep::Merge { side, .. } => {
                 width = width.saturating_mul(side * side);
                 [rows(grid, columns), 0, rows(left, width)]
+            }
+            // The same values.
+            ProjectorStep::Squares { side } => {
+                width = width.saturating_mul(side * side);
+                [rows(grid, columns), 0, 0]
             }
             ProjectorStep::Mean { .. } => [rows(grid, columns), 0, rows(left, width)],
             ProjectorStep::Norm(_) | ProjectorStep::Activation(_) => [rows(grid, columns), 0, 0],

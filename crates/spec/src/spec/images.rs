@@ -77,6 +77,16 @@ impl VisionSpec {
                 return contradiction(one, format!("the tower takes {columns} by {rows}"));
             }
         }
+        if let Rule::Smart { patch, merge, temporal, .. } = self.processor.rule {
+            let (found, own) = ([patch, merge, temporal].map(|count| count as usize), self.multiple());
+            if found != [self.patch_size, own, self.frames] {
+                let said = |[patch, merge, frames]: [usize; 3]| {
+                    format!("{merge} by {merge} patches of {patch} by {patch} pixels and {frames} frames")
+                };
+                let one = format!("images are squares of {}", said(found));
+                return contradiction(one, format!("the tower has {}", said([self.patch_size, own, self.frames])));
+            }
+        }
         if let Rule::Fixed { size, tokens } = self.processor.rule {
             let taken = [columns, rows].map(|patches| patches.saturating_mul(self.patch_size));
             if [size.width as usize, size.height as usize] != taken {

@@ -105,7 +105,7 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     tensors.used.extend(ropes.iter().flat_map(Rope::tensors).map(|tensor| tensor.name.clone()));
     let vision = match wanted.vision {
         true => {
-            let (vision, used) = vision::resolve(&reader, (tensors.table, &recognised), &sizes)?;
+            let (vision, used) = vision::resolve(&reader, (tensors.table, &recognised), &Sizes { context, ..sizes })?;
             tensors.used.extend(used);
             Some(Box::new(vision))
         }

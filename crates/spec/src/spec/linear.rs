@@ -32,6 +32,11 @@ impl LinearWeights {
         self.weight.shape[usize::from(self.transposed)] as usize
     }
 
+    /// Elements of what it is multiplied with.
+    pub fn inputs(&self) -> usize {
+        self.weight.shape[usize::from(!self.transposed)] as usize
+    }
+
     /// Only `weight`.
     pub fn new(weight: TensorInfo) -> LinearWeights {
         LinearWeights { weight, transposed: false, bias: None, scaling: None, factor: None, multipliers: Vec::new() }

@@ -22,6 +22,7 @@ mod names;
 mod norms;
 mod passes;
 mod predictor;
+mod projector;
 mod reader;
 mod refusals;
 mod rope;
@@ -60,12 +61,13 @@ pub use mixer::{
 };
 pub use norms::{Norm, NormWeights};
 pub use predictor::JoinedInput;
+pub use projector::ProjectorStep;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling, RopeSections};
 pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Normalization, Routing, SharedExpert};
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
-pub use vision::{AxialRope, Grid, ProjectorStep, VisionSpec, VisionWeights};
+pub use vision::{AxialRope, DeepstackWeights, Grid, PatchOrder, VisionSpec, VisionWeights};
 pub use weights::{MapWeights, Stored, Weight, WeightTypes};
 
 use crate::header::TensorInfo;

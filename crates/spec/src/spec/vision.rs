@@ -1,18 +1,18 @@
 //! Header -> VisionSpec: the tower of a model that also sees, its sizes and its tensors by role.
 
 use super::images::{self, ImagePrompt};
+use super::projector::{Language, Projector, ProjectorStep, deepstack};
 use super::reader::Reader;
 use super::tensors::{Options, Tensors};
 use super::weights::{mapped, weights};
-use super::{LayerWeights, LinearWeights, MapWeights, Norm, NormWeights, Sizes, Stored, WeightTypes, elements};
-use crate::block::DenseActivation;
+use super::{LayerWeights, LinearWeights, MapWeights, Sizes, Stored, WeightTypes, elements};
 use crate::error::{ArchitectureErrorKind, Error, Result};
-use crate::family::{Bias, NormKind, Role};
+use crate::family::{Key, Role};
 use crate::header::config::{ConfigFiles, Section};
 use crate::header::{Fields, Metadata, TensorInfo, TensorTable};
 use crate::quantization::Recognised;
 use crate::vision::processor::ImageProcessor;
-use crate::vision::{AxialTable, Epsilon, Names, Outputs, Step, TOWERS, Tower};
+use crate::vision::{AxialTable, Names, TOWERS, Tower};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -36,6 +36,14 @@ pub struct VisionSpec {
     pub largest: Grid,
     /// Whether an image may have fewer; its sides are whole multiples of [`multiple`](Self::multiple) patches.
     pub smaller: bool,
+    /// Whether only their number is bounded, as that of `largest`, and not the sides.
+    pub any_shape: bool,
+    /// The frames of a patch, as which an image is repeated; 1 where a patch is of an image.
+    pub frames: usize,
+    /// The order of the patches.
+    pub order: PatchOrder,
+    /// The side of the square of position embeddings that are interpolated to the patches of an image, where they are.
+    pub interpolated: Option<usize>,
     /// How queries and keys are rotated by the places of patches, where they are.
     pub rope: Option<AxialRope>,
     /// Width of the residual stream of its blocks.
@@ -79,6 +87,36 @@ impl Grid {
     pub fn patches(self) -> usize {
         self.rows.saturating_mul(self.columns)
     }
+
+    /// The most nearly square one of `places` squares of `side` by `side` patches.
+    fn of_places(places: usize, side: usize) -> Grid {
+        let rows = (1..=places.isqrt()).rev().find(|rows| places.is_multiple_of(*rows)).unwrap_or(1);
+        Grid { rows: rows.saturating_mul(side), columns: (places / rows).saturating_mul(side) }
+    }
+}
+
+/// The order of the patches of an image. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchOrder {
+    /// From left to right and then down; the values of an image are `[channels, height, width]`.
+    Lines,
+    /// Squares of `side` by `side` one after the other, and the patches of each, from left to right and then down; the values of an
+    /// image are `[patches, channels, frames, patch, patch]`.
+    #[allow(missing_docs)] // as above
+    Squares { side: usize },
+}
+
+impl PatchOrder {
+    /// The row and the column of the patch `index` of `grid`.
+    pub fn place(self, index: usize, grid: Grid) -> (usize, usize) {
+        match self {
+            PatchOrder::Lines => (index / grid.columns, index % grid.columns),
+            PatchOrder::Squares { side } => {
+                let (square, within, across) = (index / (side * side), index % (side * side), grid.columns / side);
+                (square / across * side + within / side, square % across * side + within % side)
+            }
+        }
+    }
 }
 
 weights! {
@@ -86,7 +124,8 @@ weights! {
     pub struct VisionWeights<W> {
         /// The product that makes a row of the first block of a patch, `[hidden, channels * patch_size * patch_size]`.
         pub patches: W::Matrix = matrix,
-        /// What is added to these rows, one for each patch of the largest image, `[patches, hidden]`.
+        /// What is added to these rows, one for each patch of the largest image or of a square that is interpolated,
+        /// `[patches, hidden]`.
         pub positions: Option<W::Matrix> = optional matrix,
         /// The norm of these rows, `[hidden]`.
         pub input_norm: Option<W::Norm> = optional norm,
@@ -96,55 +135,36 @@ weights! {
         pub final_norm: Option<W::Norm> = optional norm,
         /// What makes rows of the language model of that, step by step.
         pub projector: Vec<ProjectorStep<W>> = list part,
-    }
-}
-
-/// A step of a projector, over rows of an image. Complete.
-#[derive(Clone, Debug)]
-#[allow(missing_docs)] // those of the variants say what their fields are
-pub enum ProjectorStep<W: WeightTypes = Stored> {
-    /// Each square of `side` by `side` rows becomes their mean.
-    Mean { side: usize },
-    /// The rows of each square of `side` by `side` become one, side by side from left to right and then down; `by_element` the first
-    /// elements of all of them, then the second ones, and so on.
-    Merge { side: usize, by_element: bool },
-    /// The norm of each row.
-    Norm(W::Norm),
-    /// A linear layer.
-    Linear(W::Matrix),
-    /// An activation.
-    Activation(DenseActivation),
-}
-
-impl<W: WeightTypes> ProjectorStep<W> {
-    fn try_map<'w, M: MapWeights<'w, W>>(&'w self, map: &mut M) -> Result<ProjectorStep<M::To>, M::Error> {
-        Ok(match self {
-            ProjectorStep::Mean { side } => ProjectorStep::Mean { side: *side },
-            &ProjectorStep::Merge { side, by_element } => ProjectorStep::Merge { side, by_element },
-            ProjectorStep::Norm(norm) => ProjectorStep::Norm(map.norm(norm)?),
-            ProjectorStep::Linear(linear) => ProjectorStep::Linear(map.matrix(linear)?),
-            ProjectorStep::Activation(activation) => ProjectorStep::Activation(*activation),
-        })
+        /// What makes rows that are added after the language model's first layers, in their order.
+        pub deepstack: Vec<DeepstackWeights<W>> = list part,
     }
 
-    /// The side of the squares of patches that become one.
-    pub fn side(&self) -> usize {
-        match self {
-            ProjectorStep::Mean { side } | ProjectorStep::Merge { side, .. } => *side,
-            ProjectorStep::Norm(_) | ProjectorStep::Linear(_) | ProjectorStep::Activation(_) => 1,
-        }
-    }
-
-    /// The patches that are left of `grid`.
-    pub fn left(&self, grid: Grid) -> Grid {
-        Grid { rows: grid.rows / self.side(), columns: grid.columns / self.side() }
+    /// What makes further rows of an image of the output of a block.
+    pub struct DeepstackWeights<W> {
+        /// The block.
+        pub block: usize,
+        /// The steps.
+        pub steps: Vec<ProjectorStep<W>> = list part,
     }
 }
 
 impl VisionSpec {
     /// Elements of a patch.
     pub fn patch_elements(&self) -> usize {
-        self.channels.saturating_mul(self.patch_size).saturating_mul(self.patch_size)
+        [self.frames, self.patch_size, self.patch_size].into_iter().fold(self.channels, usize::saturating_mul)
+    }
+
+    /// The patches of the largest image whose rows a context of so many tokens holds. Where sides bound images that is the largest
+    /// one all the same: it is refused only when it is asked for.
+    pub fn largest_within(&self, context: usize) -> Grid {
+        let places = self.tokens(self.largest).min(context.max(1));
+        if self.any_shape { Grid::of_places(places, self.multiple()) } else { self.largest }
+    }
+
+    /// Elements of the rows of an image of these patches, with those that are added after layers of the language model.
+    pub fn row_elements(&self, grid: Grid) -> usize {
+        let lists = 1 + self.weights.deepstack.len();
+        self.tokens(grid).saturating_mul(self.output).saturating_mul(lists)
     }
 
     /// The rows of the language model that an image of these patches becomes.
@@ -208,7 +228,9 @@ pub(super) fn resolve(text: &Reader<'_>, files: Files<'_>, sizes: &Sizes) -> Res
         assumptions: RefCell::default(),
     };
     refuse_others(text, tower)?;
-    let (spec, used) = spec(&reader, tower, files, (sizes.hidden, text.norms()?.1), (processor, prompt))?;
+    let language =
+        Language { hidden: sizes.hidden, layers: sizes.layers, context: sizes.context, eps: text.norms()?.1 };
+    let (spec, used) = spec(&reader, tower, files, language, (processor, prompt))?;
     for assumed in reader.assumptions.into_inner() {
         text.assume(format!("{VISION_CONFIG}: {assumed}"));
     }
@@ -248,7 +270,7 @@ fn spec(
     reader: &Reader<'_>,
     tower: &Tower,
     files: Files<'_>,
-    (output, text_eps): (usize, f64),
+    language: Language,
     (processor, prompt): (ImageProcessor, ImagePrompt),
 ) -> Result<(VisionSpec, BTreeSet<String>)> {
     let sizes = reader.sizes()?;
@@ -257,54 +279,90 @@ fn spec(
     let ((norm, norm_eps), output_norm_eps) = (reader.norms()?, reader.output_norm_eps()?);
     let factors = reader.factors(&sizes, activation)?;
     let options = Options { norm, norm_eps, output_norm_eps, factors, layers, disentangled: None };
-    let [image, patch_size, channels] = [tower.patches.image_size, tower.patches.patch_size, tower.patches.channels]
-        .map(|key| reader.size_or_table(key));
-    let (image, patch_size, channels) = (image?, patch_size?, channels?);
-    let side = image / patch_size;
-    if side == 0 {
-        let [one, other] =
-            [tower.patches.image_size, tower.patches.patch_size].map(|key| reader.path(&reader.key(key)));
-        return Err(reader.contradiction(format!("{one} is {image}"), format!("{other} is {patch_size}")));
-    }
-    let largest = Grid { rows: side, columns: side };
+    let table = &tower.patches;
+    let [patch_size, channels] = [table.patch_size, table.channels].map(|key| reader.size_or_table(key));
+    let (patch_size, channels) = (patch_size?, channels?);
+    let [frames, squares] = [table.frames, table.squares].map(|key| reader.size_if_any(key));
+    let (frames, squares) = (frames?.unwrap_or(1), squares?);
+    let order = squares.map_or(PatchOrder::Lines, |side| PatchOrder::Squares { side });
+    let largest = match reader.size_if_any(table.image_size)? {
+        Some(image) if image < patch_size => {
+            let [one, other] = [table.image_size, table.patch_size].map(|key| reader.path(&reader.key(key)));
+            return Err(reader.contradiction(format!("{one} is {image}"), format!("{other} is {patch_size}")));
+        }
+        Some(image) => Grid { rows: image / patch_size, columns: image / patch_size },
+        None => {
+            let side = squares.unwrap_or(1);
+            Grid::of_places(processor.most_patches() / side.saturating_mul(side).max(1), side)
+        }
+    };
+    let interpolated = reader.interpolated(table.interpolated)?;
     let rope = tower.rope.map(|table| reader.axial_rope(table, sizes.head_dim)).transpose()?;
 
     let mut tensors = Tensors::new(reader, files.0, sizes, options, files.1);
     let weight = tower.patches.embedding.config;
     let stored = tower.fronts.iter().find(|front| tensors.stores(&format!("{front}{weight}.weight")));
     tensors.set_front(stored.or(tower.fronts.first()).copied().unwrap_or_default());
-    let patches = tensors.patches(tower, [channels, patch_size, patch_size])?;
-    let positions = tower.patches.positions.map(|names| tensors.positions(names, largest)).transpose()?;
-    let input_norm = tower.patches.norm.map(|_| tensors.norm(Role::EmbeddingNorm, None)).transpose()?;
+    let patches = tensors.patches(tower, [channels, frames, patch_size, patch_size])?;
+    let square = interpolated.map_or(largest, |side| Grid { rows: side, columns: side });
+    let positions = table.positions.map(|names| tensors.positions(names, square)).transpose()?;
+    let input_norm = table.norm.map(|_| tensors.norm(Role::EmbeddingNorm, None)).transpose()?;
     let layers = (0..sizes.layers).map(|layer| tensors.layer(layer, None)).collect::<Result<Vec<_>>>()?;
     let final_norm = tensors.norm_if_named(Role::FinalNorm, None)?;
-    let mut build = Projector { tensors: &mut tensors, grid: largest, width: sizes.hidden, output, text_eps };
+    let mut build =
+        Projector { tensors: &mut tensors, grid: largest, order, width: sizes.hidden, language, list: None };
     let projector = tower.projector.iter().map(|step| build.step(step)).collect::<Result<Vec<_>>>()?;
+    let deepstack = match &tower.deepstack {
+        Some(table) => deepstack(&mut tensors, table, (largest, order), language)?,
+        None => Vec::new(),
+    };
     let used = tensors.used;
-    let weights = VisionWeights { patches, positions, input_norm, layers, final_norm, projector };
+    let weights = VisionWeights { patches, positions, input_norm, layers, final_norm, projector, deepstack };
     let Sizes { hidden, feed_forward, heads, head_dim, .. } = sizes;
     let mut spec = VisionSpec {
         name: tower.name,
         channels,
         patch_size,
         largest,
-        smaller: tower.patches.smaller,
+        smaller: table.smaller,
+        any_shape: table.image_size == Key::NONE,
+        frames,
+        order,
+        interpolated,
         rope,
         hidden,
         feed_forward,
         heads,
         head_dim,
-        output,
+        output: language.hidden,
         processor,
         prompt,
         weights,
     };
     let multiple = spec.multiple();
-    spec.largest = Grid { rows: side / multiple * multiple, columns: side / multiple * multiple };
+    let whole = |side: usize| side / multiple * multiple;
+    spec.largest = Grid { rows: whole(largest.rows), columns: whole(largest.columns) };
+    spec.largest = spec.largest_within(language.context);
     Ok((spec, used))
 }
 
 impl Reader<'_> {
+    /// A size of which the table may have no key.
+    fn size_if_any(&self, key: Key) -> Result<Option<usize>> {
+        if key == Key::NONE { Ok(None) } else { self.size_or_table(key).map(Some) }
+    }
+
+    /// The side of the square of position embeddings, whose number `key` gives. transformers takes the whole part of the root where
+    /// that is no square: no published model has such a number.
+    fn interpolated(&self, key: Key) -> Result<Option<usize>> {
+        let Some(count) = self.size_if_any(key)? else { return Ok(None) };
+        let side = count.isqrt();
+        if side * side != count {
+            return Err(self.value(key.config, count, "the square of a whole number".into()));
+        }
+        Ok(Some(side))
+    }
+
     /// The rotation of heads of `head_dim` elements by rows and columns.
     fn axial_rope(&self, table: AxialTable, head_dim: usize) -> Result<AxialRope> {
         const KIND: &str = "rope_parameters.rope_type";
@@ -326,13 +384,17 @@ impl Reader<'_> {
 }
 
 impl Tensors<'_> {
-    /// The product over a patch of `[channels, rows, columns]` pixels.
-    fn patches(&mut self, tower: &Tower, patch: [usize; 3]) -> Result<LinearWeights> {
+    /// The product over a patch of `[channels, frames, rows, columns]` pixels.
+    fn patches(&mut self, tower: &Tower, patch: [usize; 4]) -> Result<LinearWeights> {
         let Names { gguf, config } = tower.patches.embedding;
         let (hidden, stem) = (self.sizes.hidden as u64, self.pattern(gguf, config));
-        let [channels, side, _] = patch;
-        let because = format!("width {hidden}, {channels} channels, patches of {side} by {side} pixels");
-        let shape: Vec<u64> = std::iter::once(hidden).chain(patch.map(|side| side as u64)).collect();
+        let [channels, frames, side, _] = patch;
+        let has_frames = tower.patches.frames != Key::NONE;
+        let said = if has_frames { format!(" of {frames} frames") } else { String::new() };
+        let because = format!("width {hidden}, {channels} channels, patches of {side} by {side} pixels{said}");
+        let extents = patch.map(|extent| extent as u64);
+        let extents = extents.into_iter().enumerate().filter(|(axis, _)| has_frames || *axis != 1);
+        let shape: Vec<u64> = std::iter::once(hidden).chain(extents.map(|(_, extent)| extent)).collect();
         let stored = self.checked(&format!("{stem}.weight"), &shape, &because)?;
         self.check_matrix_dtype(&stored)?;
         // The elements of a kernel lie one after the other: it is a row of a matrix.
@@ -351,133 +413,5 @@ impl Tensors<'_> {
         let stored = self.checked(&name, &shape, &because)?;
         self.check_matrix_dtype(&stored)?;
         Ok(LinearWeights::new(stored))
-    }
-}
-
-/// Resolves a projector step by step: the patches that are left, and the elements of each.
-struct Projector<'t, 'a> {
-    tensors: &'t mut Tensors<'a>,
-    grid: Grid,
-    width: usize,
-    output: usize,
-    text_eps: f64,
-}
-
-impl Projector<'_, '_> {
-    fn step(&mut self, step: &Step) -> Result<ProjectorStep> {
-        let resolved = match *step {
-            Step::Mean { tokens, side } => ProjectorStep::Mean { side: self.mean(tokens, side)? },
-            Step::Merge { side, by_element } => {
-                let side = self.merge(side)?;
-                self.width = self.width.saturating_mul(side * side);
-                ProjectorStep::Merge { side, by_element }
-            }
-            Step::Norm { names, kind, eps } => ProjectorStep::Norm(self.norm(names, kind, eps)?),
-            Step::Activation(activation) => ProjectorStep::Activation(activation),
-            Step::Linear { names, outputs, bias, transposed } => {
-                let outputs = if outputs == Outputs::Tower { self.tensors.sizes.hidden } else { self.output };
-                let (from, to) = (self.width as u64, outputs as u64);
-                let because = format!("rows of {from} elements of the tower, rows of {to} elements");
-                let shape = if transposed { [from, to] } else { [to, from] };
-                let stem = self.stem(names);
-                let name = if self.tensors.stores(&stem) { stem.clone() } else { format!("{stem}.weight") };
-                let weight = self.tensors.checked(&name, &shape, &because)?;
-                match transposed {
-                    true => self.tensors.check_float(&weight, "a float (matrices that are stored by inputs)")?,
-                    false => self.tensors.check_matrix_dtype(&weight)?,
-                }
-                let has_bias = self.has_bias(bias)?;
-                let bias = if has_bias { Some(self.vector(&format!("{stem}.bias"), outputs)?) } else { None };
-                self.width = outputs;
-                ProjectorStep::Linear(LinearWeights { transposed, bias, ..LinearWeights::new(weight) })
-            }
-        };
-        self.grid = resolved.left(self.grid);
-        Ok(resolved)
-    }
-
-    /// Whether a linear layer has a bias.
-    fn has_bias(&self, bias: Option<Bias>) -> Result<bool> {
-        let Metadata::Config(files) = &self.tensors.reader.header.metadata else { return Ok(false) };
-        Ok(match bias {
-            None => false,
-            Some(Bias::Always) => true,
-            Some(Bias::Flag(flag)) => files.config.boolean(flag)?.unwrap_or(false),
-            Some(Bias::UnlessFlag(flag)) => files.config.boolean(flag)?.unwrap_or(true),
-        })
-    }
-
-    /// The side of the squares of patches that are joined.
-    fn merge(&self, side: (&'static str, usize, &str)) -> Result<usize> {
-        let reader = self.tensors.reader;
-        let Metadata::Config(files) = &reader.header.metadata else { return Ok(1) };
-        let stored = files.config.unsigned(side.0)?.map(|count| reader.bounded(side.0, count)).transpose()?;
-        let found = reader.or_default(stored, side.0, (side.1, side.2));
-        let fits = found <= self.grid.rows && found <= self.grid.columns;
-        if fits { Ok(found) } else { Err(self.no_squares(side.0, found)) }
-    }
-
-    /// The side of the squares of patches that become one row each.
-    fn mean(&self, tokens: (&'static str, usize, &str), side: (&'static str, usize, &str)) -> Result<usize> {
-        let reader = self.tensors.reader;
-        if reader.is_gguf() {
-            let (key, stored) = reader.gguf_number(side.0)?;
-            let stored = stored.map(|side| reader.bounded(&key, side)).transpose()?;
-            let side = reader.or_default(stored, &key, (side.1, side.2));
-            return self.squares(&key, side, side);
-        }
-        let Metadata::Config(files) = &reader.header.metadata else { return Ok(1) };
-        let stored = files.config.unsigned(tokens.0)?.map(|count| reader.bounded(tokens.0, count)).transpose()?;
-        let count = reader.or_default(stored, tokens.0, (tokens.1, tokens.2));
-        let each = count.isqrt();
-        if each * each != count || !self.grid.rows.is_multiple_of(each) {
-            return Err(self.no_squares(tokens.0, count));
-        }
-        self.squares(tokens.0, count, self.grid.rows / each)
-    }
-
-    fn squares(&self, key: &str, found: usize, side: usize) -> Result<usize> {
-        let Grid { rows, columns } = self.grid;
-        let divides = rows.is_multiple_of(side) && columns.is_multiple_of(side);
-        if divides { Ok(side) } else { Err(self.no_squares(key, found)) }
-    }
-
-    fn no_squares(&self, key: &str, found: usize) -> Error {
-        let Grid { rows, columns } = self.grid;
-        let other = format!("an image is {rows} by {columns} patches, which no such squares make");
-        self.tensors.reader.contradiction(format!("{key} is {found}"), other)
-    }
-
-    fn norm(&mut self, names: Names, kind: NormKind, eps: Epsilon) -> Result<NormWeights> {
-        let (stem, width) = (self.stem(names), self.width);
-        let weight = Some(self.vector(&format!("{stem}.weight"), width)?);
-        let eps = if eps == Epsilon::Text { self.text_eps } else { self.tensors.options.norm_eps };
-        let gguf = self.tensors.reader.is_gguf();
-        let kind = match kind {
-            NormKind::Rms => Norm::Rms { eps, offset: false },
-            NormKind::RmsFromOne => Norm::Rms { eps, offset: !gguf },
-            NormKind::PlainLayer => Norm::Layer { eps, offset: false, bias: None },
-            NormKind::Layer | NormKind::LayerFromOne => {
-                let bias = Some(self.vector(&format!("{stem}.bias"), width)?);
-                Norm::Layer { eps, offset: !gguf && kind == NormKind::LayerFromOne, bias }
-            }
-        };
-        Ok(NormWeights { weight, width, kind })
-    }
-
-    fn vector(&mut self, name: &str, width: usize) -> Result<TensorInfo> {
-        let stored = self.tensors.checked(name, &[width as u64], &format!("{width} elements"))?;
-        self.tensors.check_vector_dtype(&stored)?;
-        Ok(stored)
-    }
-
-    /// The name in this file.
-    fn stem(&self, names: Names) -> String {
-        if self.tensors.reader.is_gguf() {
-            return names.gguf.to_owned();
-        }
-        let within = format!("model.{}", names.config);
-        let stored = ["", ".weight"].iter().any(|end| self.tensors.stores(&format!("{within}{end}")));
-        if stored { within } else { names.config.to_owned() }
     }
 }

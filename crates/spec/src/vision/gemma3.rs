@@ -31,9 +31,12 @@ pub(super) const TOWER: Tower = Tower {
         image_size: Key { gguf: ".vision.image_size", config: "image_size" },
         patch_size: Key { gguf: ".vision.patch_size", config: "patch_size" },
         channels: Key::config("num_channels"),
+        frames: Key::NONE,
+        squares: Key::NONE,
         embedding: Names { gguf: "v.patch_embd", config: "embeddings.patch_embedding" },
         bias: true,
         positions: Some(Names { gguf: "v.position_embd", config: "embeddings.position_embedding" }),
+        interpolated: Key::NONE,
         norm: None,
         smaller: false,
     },
@@ -56,4 +59,5 @@ pub(super) const TOWER: Tower = Tower {
             transposed: true,
         },
     ],
+    deepstack: None,
 };

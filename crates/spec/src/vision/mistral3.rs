@@ -47,10 +47,6 @@ const ENCODER: Family = Family {
 /// The template writes it for an image, and it holds the place of each row.
 const IMAGE: IdKey = ("image_token_index", 10, MISTRAL3);
 
-const fn named(config: &'static str) -> Names {
-    Names { gguf: "", config }
-}
-
 pub(super) const TOWER: Tower = Tower {
     name: "Pixtral of Mistral 3",
     classes: &["Mistral3ForConditionalGeneration"],
@@ -69,35 +65,39 @@ pub(super) const TOWER: Tower = Tower {
         image_size: Key { gguf: ".vision.image_size", config: "image_size" },
         patch_size: Key { gguf: ".vision.patch_size", config: "patch_size" },
         channels: Key::config("num_channels"),
+        frames: Key::NONE,
+        squares: Key::NONE,
         embedding: Names { gguf: "v.patch_embd", config: "patch_conv" },
         bias: false,
         positions: None,
+        interpolated: Key::NONE,
         norm: Some(Names { gguf: "v.pre_ln", config: "ln_pre" }),
         smaller: true,
     },
     rope: Some(AxialTable { theta: (10_000.0, CONFIG), alternating: true }),
     fixed: &[("vision_feature_layer", "-1"), ("projector_hidden_act", "\"gelu\"")],
     projector: &[
-        Step::Norm { names: named("multi_modal_projector.norm"), kind: NormKind::Rms, eps: Epsilon::Text },
+        Step::Norm { names: Names::config("multi_modal_projector.norm"), kind: NormKind::Rms, eps: Epsilon::Text },
         Step::Merge { side: ("spatial_merge_size", 2, MISTRAL3), by_element: true },
         Step::Linear {
-            names: named("multi_modal_projector.patch_merger.merging_layer"),
+            names: Names::config("multi_modal_projector.patch_merger.merging_layer"),
             outputs: Outputs::Tower,
             bias: None,
             transposed: false,
         },
         Step::Linear {
-            names: named("multi_modal_projector.linear_1"),
+            names: Names::config("multi_modal_projector.linear_1"),
             outputs: Outputs::Text,
             bias: Some(Bias::Flag("multimodal_projector_bias")),
             transposed: false,
         },
         Step::Activation(DenseActivation::Gelu),
         Step::Linear {
-            names: named("multi_modal_projector.linear_2"),
+            names: Names::config("multi_modal_projector.linear_2"),
             outputs: Outputs::Text,
             bias: Some(Bias::Flag("multimodal_projector_bias")),
             transposed: false,
         },
     ],
+    deepstack: None,
 };

@@ -4,13 +4,15 @@
 mod gemma3;
 mod mistral3;
 pub mod processor;
+mod qwen3_5;
+mod qwen3_vl;
 mod siglip;
 
 use crate::block::DenseActivation;
 use crate::family::{Bias, Family, Key, NormKind};
 
 /// Every supported tower.
-pub const TOWERS: &[&Tower] = &[&gemma3::TOWER, &mistral3::TOWER];
+pub const TOWERS: &[&Tower] = &[&gemma3::TOWER, &mistral3::TOWER, &qwen3_vl::TOWER, &qwen3_5::TOWER];
 
 /// One kind of towers with their projector: how files name things, and what is computed in which order.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +41,18 @@ pub struct Tower {
     pub fixed: &'static [(&'static str, &'static str)],
     /// The steps from the blocks' output to rows of the language model.
     pub projector: &'static [Step],
+    /// What makes further rows, which are added to those of the image after the first layers of the language model.
+    pub deepstack: Option<DeepstackTable>,
+}
+
+/// Rows of some blocks' outputs that are added to those of an image after the first layers of the language model.
+#[derive(Clone, Copy, Debug)]
+pub struct DeepstackTable {
+    /// The key of the tower's section for the blocks, with its default and the default's source. The first list of rows is added after
+    /// the language model's first layer, and so on.
+    pub blocks: (&'static str, &'static [usize], &'static str),
+    /// The steps from a block's output to rows of the language model; `{}` in names stands for the place of the block in that list.
+    pub steps: &'static [Step],
 }
 
 /// The names of a tensor, without `.weight` or `.bias`.
@@ -48,6 +62,13 @@ pub struct Names {
     pub gguf: &'static str,
     /// In safetensors; `model.` may come before it, or one of the tower's fronts where it is a part of the encoder.
     pub config: &'static str,
+}
+
+impl Names {
+    /// Of a tensor that only safetensors has.
+    const fn config(config: &'static str) -> Names {
+        Names { gguf: "", config }
+    }
 }
 
 /// What stands for an image in a prompt, as the family's processor of transformers writes it.
@@ -82,18 +103,26 @@ pub enum PromptPiece<I> {
 /// How the pixels of an image become rows of the first block.
 #[derive(Clone, Copy, Debug)]
 pub struct PatchTable {
-    /// The side of the largest image in pixels.
+    /// The side of the largest image in pixels; none where only the image processor bounds its pixels, in whatever shape.
     pub image_size: Key,
     /// The side of a patch in pixels.
     pub patch_size: Key,
     /// The channels of a pixel.
     pub channels: Key,
-    /// The product of a patch, `[hidden, channels, patch, patch]`: a convolution whose stride is its kernel.
+    /// The frames of a patch, as which an image is repeated; none where a patch is of an image.
+    pub frames: Key,
+    /// The side, in patches, of squares, where patches come square after square and their values patch after patch; none where they
+    /// come from left to right and then down.
+    pub squares: Key,
+    /// The product of a patch, `[hidden, channels, patch, patch]`, with frames `[hidden, channels, frames, patch, patch]`: a convolution
+    /// whose stride is its kernel.
     pub embedding: Names,
     /// Whether that product has a bias.
     pub bias: bool,
     /// The position embeddings, a row for each patch of the largest image from left to right and then down, where there are any.
     pub positions: Option<Names>,
+    /// The key of the number of position embeddings, where these are a square that is interpolated to the patches of an image.
+    pub interpolated: Key,
     /// The norm of these rows, where there is one.
     pub norm: Option<Names>,
     /// Whether images may be smaller than the largest, in whole squares of patches that the projector joins.
@@ -125,6 +154,10 @@ pub enum Outputs {
     Tower,
     /// As many as the language model is wide.
     Text,
+    /// The same, and this key of the tower's section must say it where it is present.
+    TextBy(&'static str),
+    /// As many as its inputs.
+    Same,
 }
 
 /// A step of a projector. Complete.
@@ -137,10 +170,24 @@ pub enum Step {
     /// The rows of each square of patches side by side, from left to right and then down, `by_element` one element of all after the
     /// other: the side of a square by this key of `config.json`, with its default and its source.
     Merge { side: (&'static str, usize, &'static str), by_element: bool },
+    /// The rows of each square of patches, which come one after the other, as one.
+    Squares,
     /// A norm of each row.
     Norm { names: Names, kind: NormKind, eps: Epsilon },
     /// A linear layer; `transposed` where it is stored `[inputs, outputs]`. A flag of its bias is a key of the root.
     Linear { names: Names, outputs: Outputs, bias: Option<Bias>, transposed: bool },
     /// An activation.
     Activation(DenseActivation),
+}
+
+impl Step {
+    /// A norm of each row with a weight and a bias.
+    const fn layer_norm(config: &'static str) -> Step {
+        Step::Norm { names: Names::config(config), kind: NormKind::Layer, eps: Epsilon::Encoder }
+    }
+
+    /// A linear layer with a bias.
+    const fn linear(config: &'static str, outputs: Outputs) -> Step {
+        Step::Linear { names: Names::config(config), outputs, bias: Some(Bias::Always), transposed: false }
+    }
 }

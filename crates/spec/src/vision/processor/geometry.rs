@@ -138,6 +138,18 @@ impl Geometry {
 }
 
 impl ImageProcessor {
+    /// The most patches that an image of any size may have, where the processor makes patches; else 0.
+    pub fn most_patches(&self) -> usize {
+        let patches = match self.rule {
+            Rule::Smart { patch, merge, min_pixels, max_pixels, .. } => {
+                smart_places(patch * merge, min_pixels, max_pixels) * u64::from(merge).pow(2)
+            }
+            Rule::Budget { patches, .. } => patches.into(),
+            _ => 0,
+        };
+        usize::try_from(patches).unwrap_or(usize::MAX)
+    }
+
     /// What an image of this size becomes, after its orientation was applied.
     ///
     /// # Errors
@@ -214,6 +226,16 @@ fn smart(image: Size, factor: u32, min_pixels: u64, max_pixels: u64) -> Result<S
     let factor = f64::from(factor);
     let near = [width, height].map(|side| rounded(side, factor));
     Ok(within(image, near, factor, min_pixels as f64, max_pixels as f64))
+}
+
+/// A bound of the squares of `factor` pixels of what [`smart`] makes of an image of any size. It is `max_pixels`, unless that is so
+/// little that less than a square is left of the short side of an image, or that rounding up from `min_pixels` leads beyond it.
+fn smart_places(factor: u32, min_pixels: u64, max_pixels: u64) -> u64 {
+    let [least, most] = [min_pixels, max_pixels].map(|pixels| pixels as f64 / f64::from(factor).powi(2));
+    let (long, thin) = (MAX_ASPECT.sqrt(), (MAX_ASPECT * most).sqrt());
+    let grown = least + least.sqrt() * (long + 1.0 / long) + 1.0;
+    let limit = MAX_PIXELS as f64 / f64::from(factor).powi(2);
+    most.max(thin).max(grown).min(limit).max(1.0) as u64
 }
 
 /// `near`, multiples of `factor`, unless their area is not from `min` to `max`: then those that are, in the ratio of `image`.

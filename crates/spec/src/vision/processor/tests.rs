@@ -167,6 +167,38 @@ fn images_of_some_sizes_are_refused() {
     assert!(matches!(found, Err(SizeError::Pixels { .. })), "{found:?}");
 }
 
+/// No image has more patches than the bound of its processor, also where little room makes thin ones larger than `max_pixels`, and of
+/// a published one the bound is `max_pixels`.
+#[test]
+fn patches_are_within_their_bound() {
+    let smart = |patch: u64, min: u64, max: u64| {
+        own(json!({
+            "image_processor_type": "Qwen2VLImageProcessor", "patch_size": patch, "size": {"shortest_edge": min, "longest_edge": max},
+        }))
+        .unwrap()
+    };
+    assert_eq!(smart(16, 65_536, 16_777_216).most_patches(), 65_536);
+    assert_eq!(smart(14, 3136, 12_845_056).most_patches(), 65_536);
+    let sides = [1, 2, 7, 15, 16, 17, 31, 40, 100, 199, 200, 511, 1000, 2999, 3200, 9999];
+    let mut beyond = 0;
+    for (patch, min, max) in
+        [(8, 1024, 9216), (8, 1, 1), (8, 1, 300), (8, 9000, 9216), (14, 3136, 80_000), (16, 65_536, 70_000)]
+    {
+        let processor = smart(patch, min, max);
+        let most = processor.most_patches();
+        for (width, height) in sides.iter().flat_map(|width| sides.iter().map(move |height| (*width, *height))) {
+            let Ok(found) = processor.geometry(Size::new(width, height)) else { continue };
+            let pixels = found.pixels();
+            assert!(
+                (pixels / (patch * patch)) as usize <= most,
+                "{width} by {height}: {pixels} pixels, {most} patches"
+            );
+            beyond += usize::from(pixels > max);
+        }
+    }
+    assert!(beyond > 0, "thin images are larger than max_pixels");
+}
+
 /// Any processor that is read answers for any size, in bounded memory.
 #[test]
 fn every_size_has_an_answer() {
