@@ -1,15 +1,16 @@
 //! Header -> VisionSpec: the tower of a model that also sees, its sizes and its tensors by role.
 
 use super::images::{self, ImagePrompt};
+use super::mmproj;
 use super::reader::Reader;
 use super::tensors::{Options, Tensors};
 use super::weights::{mapped, weights};
 use super::{LayerWeights, LinearWeights, MapWeights, Norm, NormWeights, Sizes, Stored, WeightTypes, elements};
-use crate::block::DenseActivation;
+use crate::block::{DenseActivation, RopeLayout};
 use crate::error::{ArchitectureErrorKind, Error, Result};
 use crate::family::{Bias, NormKind, Role};
 use crate::header::config::{ConfigFiles, Section};
-use crate::header::{Fields, Metadata, TensorInfo, TensorTable};
+use crate::header::{Fields, Metadata, Projector as Mmproj, TensorInfo, TensorTable};
 use crate::quantization::Recognised;
 use crate::vision::processor::ImageProcessor;
 use crate::vision::{AxialTable, Epsilon, Names, Outputs, Step, TOWERS, Tower};
@@ -63,6 +64,8 @@ pub struct AxialRope {
     pub theta: f64,
     /// Whether frequencies of rows and columns are every other one of those of a head; otherwise they are alike.
     pub alternating: bool,
+    /// Which elements of a head are turned together.
+    pub layout: RopeLayout,
 }
 
 /// The patches of an image.
@@ -168,10 +171,19 @@ impl VisionSpec {
     }
 }
 
-/// The table of the tower that a model of this class and with this `vision_config` has, and that section.
-fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, Section<'a>, &'a ConfigFiles), String>> {
+/// Where the keys of a tower are.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    /// In `vision_config`.
+    Config(Section<'a>, &'a ConfigFiles),
+    /// In a GGUF file of its own.
+    Mmproj(&'a Mmproj),
+}
+
+/// The table of the tower that a model of this class and with this `vision_config` has, and that section; or that of its `mmproj`.
+fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, Place<'a>), String>> {
     let Metadata::Config(files) = &text.header.metadata else {
-        return Ok(Err("GGUF has it in a file of its own".into()));
+        return Ok(mmproj::known(text)?.map(|(tower, projector)| (tower, Place::Mmproj(projector))));
     };
     let Some(section) = files.config.section(VISION_CONFIG)? else {
         return Ok(Err(format!("config.json has no {VISION_CONFIG}")));
@@ -180,7 +192,7 @@ fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, Section<'a>, &
     let of_kind = |tower: &&&Tower| kind.is_none_or(|kind| tower.model_types.contains(&kind));
     let of_class = TOWERS.iter().filter(|tower| tower.classes.contains(&text.architecture.as_str()));
     Ok(match of_class.clone().find(of_kind) {
-        Some(tower) => Ok((*tower, section, files)),
+        Some(tower) => Ok((*tower, Place::Config(section, files))),
         None => Err(match (kind, of_class.count()) {
             (Some(kind), 1..) => format!("{VISION_CONFIG}.model_type {kind} of {} is not known", text.architecture),
             _ => format!("the tower of {} is not known", text.architecture),
@@ -188,39 +200,66 @@ fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, Section<'a>, &
     })
 }
 
-/// The tower of the model whose text `text` reads, with a language model of `sizes`; and the tensors that it uses.
+/// The tower of the model whose text `text` reads, with a language model of `sizes`; the tensors that it uses, and those of its
+/// file that are for something else.
 ///
 /// # Errors
 /// `Architecture` where it has none, or one that is not known; those of [`inspect`](super::inspect) for its keys and tensors.
-pub(super) fn resolve(text: &Reader<'_>, files: Files<'_>, sizes: &Sizes) -> Result<(VisionSpec, BTreeSet<String>)> {
-    let (tower, section, config) = known(text)?.map_err(|missing| {
-        let kind = ArchitectureErrorKind::NoTower { missing };
-        Error::Architecture { file: text.fields().file().into(), kind }
-    })?;
-    let processor = images::processor(config, tower)?;
-    let prompt = ImagePrompt::read(text, config, tower, sizes.vocab)?;
+pub(super) fn resolve(
+    text: &Reader<'_>,
+    files: Files<'_>,
+    sizes: &Sizes,
+) -> Result<(VisionSpec, BTreeSet<String>, Vec<String>)> {
+    let (tower, place) = known(text)?.map_err(|missing| mmproj::no_tower(text, missing))?;
+    let (config, projector) = match place {
+        Place::Config(section, _) => (Some(section), None),
+        Place::Mmproj(projector) => (None, Some(&projector.metadata)),
+    };
+    let class = if projector.is_some() { mmproj::CLIP } else { tower.config_class };
+    let kind = config.as_ref().map_or(Ok(None), |section| section.text("model_type"))?;
     let reader = Reader {
         header: text.header,
         family: tower.encoder,
-        architecture: tower.config_class.to_owned(),
-        model_type: section.text("model_type")?.map(str::to_owned),
-        config: Some(section),
+        architecture: class.to_owned(),
+        model_type: kind.map(str::to_owned),
+        config,
+        projector,
         assumptions: RefCell::default(),
     };
-    refuse_others(text, tower)?;
-    let (spec, used) = spec(&reader, tower, files, (sizes.hidden, text.norms()?.1), (processor, prompt))?;
+    let of_text = (sizes.hidden, text.norms()?.1);
+    let (spec, used, unused) = match place {
+        Place::Config(_, config) => {
+            let prepared = (images::processor(config, tower)?, ImagePrompt::read(text, tower, sizes.vocab)?);
+            refuse_others(text, tower)?;
+            let (spec, used) = spec(&reader, tower, files, of_text, prepared)?;
+            (spec, used, Vec::new())
+        }
+        Place::Mmproj(projector) => {
+            mmproj::check_width(&reader, sizes.hidden)?;
+            let processor = mmproj::processor(&reader, &projector.metadata, tower)?;
+            let prepared = (processor, ImagePrompt::read(text, tower, sizes.vocab)?);
+            let table = mmproj::tensors(projector, tower, &reader)?;
+            let (spec, used) = spec(&reader, tower, (&table, files.1), of_text, prepared)?;
+            let unused = mmproj::unused(projector, &used, tower)?;
+            (spec, used, unused)
+        }
+    };
+    let section = if projector.is_some() { "mmproj" } else { VISION_CONFIG };
     for assumed in reader.assumptions.into_inner() {
-        text.assume(format!("{VISION_CONFIG}: {assumed}"));
+        text.assume(format!("{section}: {assumed}"));
     }
     for assumed in &spec.processor.assumptions {
         text.assume(format!("images: {assumed}"));
     }
     spec.check_processor()?;
-    Ok((spec, used))
+    Ok((spec, used, unused))
 }
 
 /// Notes a tower that is known and stored, and was not requested.
 pub(super) fn note_unused(text: &Reader<'_>) -> Result<()> {
+    if text.is_gguf() {
+        return Ok(());
+    }
     let Ok((tower, ..)) = known(text)? else { return Ok(()) };
     let name = tower.patches.embedding.config;
     let stores = |front: &&str| text.header.tensors.contains_key(&format!("{front}{name}.weight"));
@@ -255,12 +294,15 @@ fn spec(
 ) -> Result<(VisionSpec, BTreeSet<String>)> {
     let sizes = reader.sizes()?;
     reader.refuse_flags()?;
-    let (activation, layers) = (reader.activation()?, reader.layers(&sizes)?);
+    let activation = if reader.is_gguf() { mmproj::activation(reader, tower)? } else { reader.activation()? };
+    let layers = reader.layers(&sizes)?;
     let ((norm, norm_eps), output_norm_eps) = (reader.norms()?, reader.output_norm_eps()?);
     let factors = reader.factors(&sizes, activation)?;
     let options = Options { norm, norm_eps, output_norm_eps, factors, layers, disentangled: None };
     let [image, patch_size, channels] = [tower.patches.image_size, tower.patches.patch_size, tower.patches.channels]
         .map(|key| reader.size_or_table(key));
+    // llama.cpp knows images of red, green and blue only.
+    let channels = if reader.is_gguf() { Ok(3) } else { channels };
     let (image, patch_size, channels) = (image?, patch_size?, channels?);
     let side = image / patch_size;
     if side == 0 {
@@ -269,7 +311,8 @@ fn spec(
         return Err(reader.contradiction(format!("{one} is {image}"), format!("{other} is {patch_size}")));
     }
     let largest = Grid { rows: side, columns: side };
-    let rope = tower.rope.map(|table| reader.axial_rope(table, sizes.head_dim)).transpose()?;
+    let layout = tower.mmproj.filter(|_| reader.is_gguf()).map_or(RopeLayout::HalfSplit, |table| table.layout);
+    let rope = tower.rope.map(|table| reader.axial_rope(table, layout, sizes.head_dim)).transpose()?;
 
     let mut tensors = Tensors::new(reader, files.0, sizes, options, files.1);
     let weight = tower.patches.embedding.config;
@@ -308,7 +351,7 @@ fn spec(
 
 impl Reader<'_> {
     /// The rotation of heads of `head_dim` elements by rows and columns.
-    fn axial_rope(&self, table: AxialTable, head_dim: usize) -> Result<AxialRope> {
+    fn axial_rope(&self, table: AxialTable, layout: RopeLayout, head_dim: usize) -> Result<AxialRope> {
         const KIND: &str = "rope_parameters.rope_type";
         if let Some(kind) = self.fields().text(KIND)?.filter(|kind| !["axial", "default"].contains(kind)) {
             return Err(self.feature(&format!("a rotation {kind} of patches"), KIND, "axial"));
@@ -317,11 +360,12 @@ impl Reader<'_> {
             let one = format!("heads have {head_dim} elements");
             return Err(self.contradiction(one, "half of their pairs turn by rows, the others by columns".into()));
         }
-        let number = |key| self.fields().number(key);
+        let number = |key: &str| self.fields().number(key);
         let theta = number("rope_parameters.rope_theta")?.or(number("rope_theta")?);
+        let theta = if self.is_gguf() { number(&self.gguf_key(".rope.freq_base"))? } else { theta };
         let theta = self.or_default(theta, "rope_theta", table.theta);
         match theta > 1.0 && theta.is_finite() {
-            true => Ok(AxialRope { theta, alternating: table.alternating }),
+            true => Ok(AxialRope { theta, alternating: table.alternating, layout }),
             false => Err(self.value("rope_theta", theta, "a number above 1".into())),
         }
     }
@@ -388,7 +432,7 @@ impl Projector<'_, '_> {
                     true => self.tensors.check_float(&weight, "a float (matrices that are stored by inputs)")?,
                     false => self.tensors.check_matrix_dtype(&weight)?,
                 }
-                let has_bias = self.has_bias(bias)?;
+                let has_bias = self.has_bias(bias, &stem)?;
                 let bias = if has_bias { Some(self.vector(&format!("{stem}.bias"), outputs)?) } else { None };
                 self.width = outputs;
                 ProjectorStep::Linear(LinearWeights { transposed, bias, ..LinearWeights::new(weight) })
@@ -399,8 +443,12 @@ impl Projector<'_, '_> {
     }
 
     /// Whether a linear layer has a bias.
-    fn has_bias(&self, bias: Option<Bias>) -> Result<bool> {
-        let Metadata::Config(files) = &self.tensors.reader.header.metadata else { return Ok(false) };
+    fn has_bias(&self, bias: Option<Bias>, stem: &str) -> Result<bool> {
+        let Metadata::Config(files) = &self.tensors.reader.header.metadata else {
+            return Ok(
+                bias.is_some_and(|bias| matches!(bias, Bias::Always) || self.tensors.stores(&format!("{stem}.bias")))
+            );
+        };
         Ok(match bias {
             None => false,
             Some(Bias::Always) => true,
@@ -412,9 +460,13 @@ impl Projector<'_, '_> {
     /// The side of the squares of patches that are joined.
     fn merge(&self, side: (&'static str, usize, &str)) -> Result<usize> {
         let reader = self.tensors.reader;
-        let Metadata::Config(files) = &reader.header.metadata else { return Ok(1) };
-        let stored = files.config.unsigned(side.0)?.map(|count| reader.bounded(side.0, count)).transpose()?;
-        let found = reader.or_default(stored, side.0, (side.1, side.2));
+        let found = match &reader.header.metadata {
+            Metadata::Gguf(_) => mmproj::merge(reader)?,
+            Metadata::Config(files) => {
+                let stored = files.config.unsigned(side.0)?.map(|count| reader.bounded(side.0, count)).transpose()?;
+                reader.or_default(stored, side.0, (side.1, side.2))
+            }
+        };
         let fits = found <= self.grid.rows && found <= self.grid.columns;
         if fits { Ok(found) } else { Err(self.no_squares(side.0, found)) }
     }
