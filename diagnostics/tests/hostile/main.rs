@@ -20,6 +20,7 @@ mod gguf;
 mod kimi;
 mod latent;
 mod llama4;
+mod mmproj;
 mod options;
 mod routing;
 mod safetensors;
@@ -96,6 +97,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         gemma4::cases(&mut table);
         unknown::cases(&mut table);
         vision::cases(&mut table);
+        mmproj::cases(&mut table);
         let count = table.finish();
         assert!(count >= LEAST, "only {count} inputs");
     });
