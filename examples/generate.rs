@@ -34,6 +34,9 @@ struct Arguments {
     /// model's vision tower is loaded for it.
     #[arg(long, value_name = "FILE", requires = "chat")]
     image: Vec<PathBuf>,
+    /// The file with the vision tower of a GGUF model, llama.cpp's mmproj: for images, where several lie beside it.
+    #[arg(long, value_name = "FILE")]
+    mmproj: Option<PathBuf>,
     /// The system message, with --chat.
     #[arg(long, value_name = "TEXT", requires = "chat", conflicts_with = "messages")]
     system: Option<String>,
@@ -356,6 +359,9 @@ fn load(arguments: &Arguments, cancel: &CancellationToken) -> Result<Model, Erro
     builder =
         builder.vision(!arguments.image.is_empty() || written.flat_map(|message| &message.images).next().is_some());
     builder = builder.mtp(arguments.speculate == Speculation::Mtp);
+    if let Some(mmproj) = &arguments.mmproj {
+        builder = builder.mmproj(mmproj);
+    }
     if let Some(draft) = &arguments.draft {
         builder = builder.draft(draft);
     }

@@ -137,6 +137,9 @@ crate::generate::setters! {
     /// weights are not read then. They and the buffers of its largest image are in the memory plan. A model without a tower that is
     /// known is refused. On the processor only.
     vision(on: bool) => policy.vision = on;
+    /// The file that holds the vision tower of a GGUF model, which is loaded then ([`vision`](Self::vision)); by default the one in
+    /// the model's folder whose name has `mmproj` in it, and several of them are refused.
+    mmproj(path: impl Into<PathBuf>) => policy.mmproj = Some(path.into());
     /// Whether a generation whose pages do not fit with those of others is refused, which is the default, or waits.
     admission(admission: Admission) => admission = admission;
     /// Which dtype tiers are accepted; by default, widening inside a register that loses nothing is.

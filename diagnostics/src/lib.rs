@@ -114,13 +114,15 @@ fn diagnose_one(
     let mut input = InputSummary::unknown(path);
     let understood = source::probe(path).and_then(|source| {
         input = InputSummary::from(&source);
+        let source = if policy.sees() { source.with_projector(policy.mmproj.as_deref())? } else { source };
+        input = InputSummary::from(&source);
         let mut header = Header::read(source)?;
         if let Some(given) = &policy.tokenizer {
             TokenizerSpec::give(&mut header, given)?;
         }
         input = InputSummary::from(&header);
         let mut spec =
-            spec::inspect_as(&header, registry, Wanted { predictor: policy.predictor, vision: policy.vision })?;
+            spec::inspect_as(&header, registry, Wanted { predictor: policy.predictor, vision: policy.sees() })?;
         if let Some(given) = &policy.tokenizer {
             spec.tokenizer = spec.tokenizer.with_given(&header, given)?;
         }

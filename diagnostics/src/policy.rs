@@ -35,9 +35,16 @@ pub struct Policy {
     pub predictor: bool,
     /// Whether to load the tower that makes rows of images, if the model has one that is known.
     pub vision: bool,
+    /// The file that holds the vision tower of a GGUF model, which is loaded then; `None` is the one in its folder.
+    pub mmproj: Option<PathBuf>,
 }
 
 impl Policy {
+    /// Whether the vision tower is loaded.
+    pub fn sees(&self) -> bool {
+        self.vision || self.mmproj.is_some()
+    }
+
     /// What a plan for `hardware` is asked for.
     pub fn request(&self, hardware: &Hardware) -> Request {
         let Policy { context, sessions, kv_dtype, activation_dtype, weights, threads, draft, .. } = *self;

@@ -54,6 +54,9 @@ struct Arguments {
     /// Count the model's vision tower too: what it sees with, and what an image takes in tokens and memory.
     #[arg(long)]
     vision: bool,
+    /// The same for a GGUF model, with the tower of this file: llama.cpp's mmproj.
+    #[arg(long, value_name = "FILE")]
+    mmproj: Option<PathBuf>,
     /// Draw the memory plan and the weights by layer and dtype into an SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -167,6 +170,9 @@ fn main() -> ExitCode {
     let mut factory =
         UnifiedModelFactory::builder().device(device).kv_cache(arguments.kv_cache).vision(arguments.vision);
     factory = factory.activations(arguments.activations);
+    if let Some(mmproj) = &arguments.mmproj {
+        factory = factory.mmproj(mmproj);
+    }
     if let Some(context) = arguments.context {
         factory = factory.context_length(context);
     }

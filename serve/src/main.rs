@@ -93,6 +93,9 @@ struct Arguments {
     /// Loads the model's vision tower too: messages may have images, as data URLs.
     #[arg(long)]
     vision: bool,
+    /// The file with the vision tower of a GGUF model, llama.cpp's mmproj, where it is not the only one beside it.
+    #[arg(long, value_name = "FILE")]
+    mmproj: Option<PathBuf>,
     /// Computes the beginning of every prompt, though another one began alike.
     #[arg(long)]
     no_prefix_caching: bool,
@@ -159,6 +162,7 @@ fn load(arguments: &Arguments, path: &Path) -> Result<Model, Error> {
         .on_progress(common::show);
     let builder = arguments.context.into_iter().fold(builder, ModelBuilder::context_length);
     let builder = arguments.threads.into_iter().fold(builder, ModelBuilder::threads);
+    let builder = arguments.mmproj.iter().fold(builder, ModelBuilder::mmproj);
     builder.load(path)
 }
 

@@ -32,7 +32,8 @@ impl ModelBuilder {
         let Some(path) = &self.draft else { return Ok((Cow::Borrowed(self), None)) };
         let begun = Instant::now();
         let own = self.policy.clone();
-        let policy = Policy { device: DeviceChoice::Cpu, tokenizer: None, predictor: false, vision: false, ..own };
+        let policy =
+            Policy { device: DeviceChoice::Cpu, tokenizer: None, predictor: false, vision: false, mmproj: None, ..own };
         let alone = ModelBuilder { policy, ..self.clone() };
         let Diagnosis { report, ready, .. } = alone.diagnosis(path, None, hardware);
         let Some(ready) = ready else { return Err(Box::new(report)) };

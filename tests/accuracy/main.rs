@@ -11,6 +11,8 @@ mod images;
 mod int8;
 mod latent;
 mod mamba;
+#[cfg(feature = "images")]
+mod mmproj;
 mod packed;
 #[cfg(feature = "images")]
 mod pictures;

@@ -17,13 +17,13 @@ use std::{fs, thread};
 
 /// A conversation of `chats.json`, as `fixtures/make/vision.py` writes it.
 #[derive(Deserialize)]
-struct Chat {
+pub(crate) struct Chat {
     /// The role and the content of each turn.
     turns: Vec<(String, Content)>,
-    ids: Vec<u32>,
+    pub(crate) ids: Vec<u32>,
     greedy: Greedy,
     /// transformers' own, by dtype.
-    errors: BTreeMap<String, f64>,
+    pub(crate) errors: BTreeMap<String, f64>,
 }
 
 #[derive(Deserialize)]
@@ -49,12 +49,23 @@ struct Greedy {
 /// Every so many rows of logits are stored.
 const KEPT: usize = 4;
 
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     archives::unpacked_from("vision", name)
 }
 
-fn chats(folder: &Path) -> Vec<Chat> {
+pub(crate) fn chats(folder: &Path) -> Vec<Chat> {
     serde_json::from_slice(&fs::read(folder.join("chats.json")).unwrap()).unwrap()
+}
+
+/// The logits of conversations in this file, in order.
+pub(crate) fn stored(folder: &Path, name: &str) -> Vec<Vec<f32>> {
+    let bytes = fs::read(folder.join(name)).unwrap();
+    let stored = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let logits = |index: usize| {
+        let tensor = stored.tensor(&format!("logits/{index}")).ok()?;
+        Some(tensor.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    };
+    (0..).map_while(logits).collect()
 }
 
 fn picture(folder: &Path, index: usize) -> PathBuf {
@@ -62,7 +73,7 @@ fn picture(folder: &Path, index: usize) -> PathBuf {
 }
 
 impl Chat {
-    fn messages(&self, folder: &Path) -> Vec<Message> {
+    pub(crate) fn messages(&self, folder: &Path) -> Vec<Message> {
         let message = |(role, content): &(String, Content)| match content {
             Content::Text(text) => Message::new(role, text),
             Content::Parts(parts) => parts.iter().fold(Message::new(role, ""), |message, part| match part {
@@ -78,11 +89,11 @@ fn load(folder: &Path, dtype: &str) -> Model {
     common::builder().vision(true).load(folder.join(dtype)).expect("the model loads")
 }
 
-fn input(model: &Model, messages: &[Message]) -> Input {
+pub(crate) fn input(model: &Model, messages: &[Message]) -> Input {
     model.prompt_input(messages, &ChatOptions::default()).expect("a prompt")
 }
 
-fn all_logits(model: &Model, input: &Input) -> Vec<f32> {
+pub(crate) fn all_logits(model: &Model, input: &Input) -> Vec<f32> {
     let logits = model.session().all_logits_of(input).expect("logits");
     logits.rows().step_by(KEPT).flatten().copied().collect()
 }
@@ -91,7 +102,7 @@ fn greedy(tokens: usize) -> GenerateOptions {
     GenerateOptions::default().temperature(0.0).max_tokens(tokens).ignore_stop(true)
 }
 
-fn text(model: &Model, messages: &[Message], tokens: usize) -> Vec<u32> {
+pub(crate) fn text(model: &Model, messages: &[Message], tokens: usize) -> Vec<u32> {
     let mut generation = model.chat(messages, &greedy(tokens)).expect("a generation");
     generation.text().expect("a text");
     generation.ids().to_vec()
@@ -102,8 +113,7 @@ fn ids_logits_and_text_of_chats_with_pictures_are_those_of_transformers() {
     let mut compared = 0;
     for name in archives::names_in("vision") {
         let folder = folder(&name);
-        let bytes = fs::read(folder.join("chats.safetensors")).unwrap();
-        let stored = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let truths = stored(&folder, "chats.safetensors");
         for dtype in ["f32", "bf16", "f16"] {
             let model = load(&folder, dtype);
             for (index, chat) in chats(&folder).iter().enumerate() {
@@ -113,17 +123,15 @@ fn ids_logits_and_text_of_chats_with_pictures_are_those_of_transformers() {
                 assert_eq!(model.prompt_ids(&messages, &ChatOptions::default()).unwrap(), chat.ids);
                 assert_eq!(model.count_tokens(&messages, &ChatOptions::default()).unwrap(), chat.ids.len());
 
-                let truth = stored.tensor(&format!("logits/{index}")).expect("logits");
-                let truth: Vec<f32> =
-                    truth.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+                let truth = &truths[index];
                 let kept = all_logits(&model, &input);
-                let error = relative_l2(&kept, &truth);
+                let error = relative_l2(&kept, truth);
                 // As in `accuracy.rs`: another order of F32 sums, and fewer roundings than transformers in narrower dtypes.
                 let bound = chat.errors[dtype] * if dtype == "f32" { 2.0 } else { 1.0 };
                 println!("{name}/{dtype}, chat {index}: {error:.2e} {bound:.2e} {:.2}", error / bound);
                 assert!(error <= bound, "{name}/{dtype}, chat {index}: {error:.3e} is more than {bound:.3e}");
 
-                let largest = kept.iter().zip(&truth).map(|(a, t)| f64::from((a - t).abs())).fold(0.0, f64::max);
+                let largest = kept.iter().zip(truth).map(|(a, t)| f64::from((a - t).abs())).fold(0.0, f64::max);
                 let found = text(&model, &messages, chat.greedy.tokens.len());
                 let leads = chat.greedy.gaps.iter().position(|gap| *gap <= 2.0 * largest);
                 let clear = leads.unwrap_or(chat.greedy.tokens.len());

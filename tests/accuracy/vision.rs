@@ -14,30 +14,30 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 #[derive(Deserialize)]
-struct Expected {
+pub(crate) struct Expected {
     tower: String,
-    files: BTreeMap<String, File>,
+    pub(crate) files: BTreeMap<String, File>,
 }
 
 #[derive(Deserialize)]
-struct File {
+pub(crate) struct File {
     dtype: String,
-    transformers_error: f64,
+    pub(crate) transformers_error: f64,
 }
 
 /// An image as its processor gives it, and the rows that it becomes.
-struct Image {
+pub(crate) struct Image {
     pixels: Vec<f32>,
     grid: Grid,
-    rows: Vec<f64>,
+    pub(crate) rows: Vec<f64>,
 }
 
-fn expected(folder: &Path) -> Expected {
+pub(crate) fn expected(folder: &Path) -> Expected {
     let text = std::fs::read_to_string(folder.join("expected.json")).expect("expectations");
     serde_json::from_str(&text).expect("expectations")
 }
 
-fn images(folder: &Path) -> Vec<Image> {
+pub(crate) fn images(folder: &Path) -> Vec<Image> {
     let bytes = std::fs::read(folder.join("images.safetensors")).expect("images");
     let stored = SafeTensors::deserialize(&bytes).expect("sound images");
     let wide = |name: String| stored.tensor(&name).map(|tensor| tensor.data().to_vec());
@@ -57,7 +57,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// The rows of an image, and after them those that are added to later layers.
-fn rows(model: &Model, image: &Image) -> Vec<f32> {
+pub(crate) fn rows(model: &Model, image: &Image) -> Vec<f32> {
     let tower = model.tower().expect("a tower");
     let made = tower.forward(&image.pixels, image.grid, &CancellationToken::new()).expect("an image computes");
     let sizes = tower.sizes();
@@ -68,7 +68,7 @@ fn rows(model: &Model, image: &Image) -> Vec<f32> {
     all.concat()
 }
 
-fn distance(found: &[f32], truth: &[f64]) -> f64 {
+pub(crate) fn distance(found: &[f32], truth: &[f64]) -> f64 {
     assert_eq!(found.len(), truth.len());
     let (square, pairs) = (|x: f64| x * x, found.iter().zip(truth));
     let far: f64 = pairs.map(|(x, truth)| square(f64::from(*x) - truth)).sum();
@@ -228,7 +228,7 @@ fn what_has_no_known_tower_is_refused_where_one_is_asked_for() {
     for (path, says) in [
         (to.path().to_owned(), "vision_config.model_type other_eyes of Gemma3ForConditionalGeneration is not known"),
         (common::fixtures().join("models/llama-3/bf16"), "config.json has no vision_config"),
-        (common::fixtures().join("models/llama-3/q8_0.gguf"), "GGUF has it in a file of its own"),
+        (common::fixtures().join("models/llama-3/q8_0.gguf"), "no mmproj*.gguf lies in"),
     ] {
         common::load(&path);
         let Err(error) = common::builder().vision(true).load(&path) else { panic!("{} sees", path.display()) };

@@ -36,6 +36,12 @@ pub enum Error {
     /// The path holds several models (exit code 16).
     #[error("{} holds {} models; name one of them: {}", path.display(), candidates.len(), list(candidates))]
     Ambiguous { path: PathBuf, candidates: Vec<PathBuf> },
+    /// Several files may hold the vision tower of a GGUF model (exit code 16).
+    #[error(
+        "{} files beside {} are named like its vision tower; name one by .mmproj(path) or --mmproj FILE: {}",
+        candidates.len(), path.display(), list(candidates)
+    )]
+    AmbiguousProjector { path: PathBuf, candidates: Vec<PathBuf> },
 }
 
 /// Why a file is malformed, or of a kind that is not supported.

@@ -72,7 +72,7 @@ impl fmt::Display for Verdict {
 pub(crate) fn of_error(error: &Error) -> (Verdict, &'static str) {
     match error {
         Error::Io { .. } => (Verdict::Unreadable, "input"),
-        Error::Ambiguous { .. } => (Verdict::AmbiguousInput, "input"),
+        Error::Ambiguous { .. } | Error::AmbiguousProjector { .. } => (Verdict::AmbiguousInput, "input"),
         Error::Architecture { .. } => (Verdict::UnsupportedArchitecture, "architecture"),
         Error::Quantization { .. } => (Verdict::UnsupportedDtype, "dtype"),
         Error::UnknownTensors { .. } => (Verdict::UnsupportedDtype, "tensors"),

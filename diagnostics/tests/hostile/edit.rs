@@ -95,7 +95,15 @@ impl Cursor<'_> {
 
 impl Gguf {
     pub fn fixture(name: &str) -> Gguf {
-        let bytes = content(name);
+        Gguf::read(name, &content(name))
+    }
+
+    /// A file of an archive in `fixtures/vision`.
+    pub fn seeing(archive: &str, name: &str) -> Gguf {
+        Gguf::read(name, &std::fs::read(archives::unpacked_from("vision", archive).join(name)).unwrap())
+    }
+
+    fn read(name: &str, bytes: &[u8]) -> Gguf {
         let mut cursor = Cursor(&bytes[4..]);
         let (version, tensors, pairs) = (cursor.u32(), cursor.u64(), cursor.u64());
         let pairs = (0..pairs).map(|_| {

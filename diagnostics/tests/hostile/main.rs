@@ -21,6 +21,7 @@ mod kimi;
 mod latent;
 mod llama4;
 mod mistral4;
+mod mmproj;
 mod options;
 mod qwen_vision;
 mod routing;
@@ -100,6 +101,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         unknown::cases(&mut table);
         vision::cases(&mut table);
         qwen_vision::cases(&mut table);
+        mmproj::cases(&mut table);
         let count = table.finish();
         assert!(count >= LEAST, "only {count} inputs");
     });

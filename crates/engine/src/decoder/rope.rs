@@ -205,7 +205,7 @@ impl Angles {
         let radians = |pair: usize| rope.theta.powf(-2.0 * pair as f64 / head_dim as f64);
         let of_rows: Vec<f64> = (0..half).map(|i| radians(2 * i)).collect();
         let of_columns: Vec<f64> = (0..half).map(|i| radians(2 * i + usize::from(rope.alternating))).collect();
-        let mut angles = Angles { cos: Vec::new(), sin: Vec::new(), pairs, layout: RopeLayout::HalfSplit };
+        let mut angles = Angles { cos: Vec::new(), sin: Vec::new(), pairs, layout: rope.layout };
         for list in [&mut angles.cos, &mut angles.sin] {
             memory::grow(list, grid.patches() * pairs, "angles of patches")?;
         }

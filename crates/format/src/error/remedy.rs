@@ -14,7 +14,7 @@ impl Error {
             Error::Architecture { .. } => 11,
             Error::Quantization { .. } | Error::UnknownTensors { .. } => 12,
             Error::Incomplete { .. } => 15,
-            Error::Ambiguous { .. } => 16,
+            Error::Ambiguous { .. } | Error::AmbiguousProjector { .. } => 16,
         }
     }
 
@@ -39,6 +39,9 @@ impl Error {
                 .unwrap_or_else(|| "fetch the model's files again, all from one revision".into()),
             Error::Ambiguous { candidates, .. } => {
                 format!("give the path of one model, such as {}", candidates.first()?.display())
+            }
+            Error::AmbiguousProjector { candidates, .. } => {
+                format!("name one by .mmproj(path) or --mmproj FILE, such as {}", candidates.first()?.display())
             }
         })
     }

@@ -42,12 +42,23 @@ pub struct Header {
     pub tensors: TensorTable,
     /// The model's own description.
     pub metadata: Metadata,
+    /// What the file of a GGUF model's vision tower says, where the source has one.
+    pub projector: Option<Projector>,
     /// Bytes read from all files for this.
     pub bytes_read: u64,
     /// Oddities of the files that do no harm.
     pub warnings: Vec<String>,
     /// The files of the tokenizer, once they were read. They are kept for building it.
     pub tokenizer: OnceLock<TokenizerFiles>,
+}
+
+/// The keys and tensors of the file that holds the vision tower of a GGUF model.
+#[derive(Debug)]
+pub struct Projector {
+    /// Its keys.
+    pub metadata: gguf::GgufMetadata,
+    /// Its tensors by name, none of which the language model has.
+    pub tensors: TensorTable,
 }
 
 /// Where a model's description comes from. Complete: code that uses a header has to handle each case.
@@ -97,8 +108,9 @@ impl Header {
             Metadata::Config(files) => (None, Some(files.paths())),
         };
         let source = [path, folder].into_iter().chain(index).chain(files.iter_mut().map(|file| &mut file.path));
+        let projector = self.projector.iter_mut().map(|projector| &mut projector.metadata.file);
         let tokenizer = self.tokenizer.get_mut().into_iter().flat_map(TokenizerFiles::paths);
-        source.chain(gguf).chain(config.into_iter().flatten()).chain(tokenizer)
+        source.chain(gguf).chain(projector).chain(config.into_iter().flatten()).chain(tokenizer)
     }
 }
 

@@ -72,11 +72,11 @@ impl<'a> Folder<'a> {
         self.files.binary_search_by(|file| file.as_str().cmp(name)).is_ok()
     }
 
-    fn join(&self, name: &str) -> PathBuf {
+    pub(super) fn join(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    fn with_extension<'s>(&'s self, ext: &'s str) -> impl Iterator<Item = &'s str> {
+    pub(super) fn with_extension<'s>(&'s self, ext: &'s str) -> impl Iterator<Item = &'s str> {
         self.files.iter().map(String::as_str).filter(move |name| names::has_extension(name, ext))
     }
 
@@ -266,7 +266,7 @@ impl<'a> Folder<'a> {
 
     fn safetensors(&self, files: Vec<SourceFile>, index: Option<PathBuf>, notes: Vec<String>) -> ModelSource {
         let (path, folder) = (self.path.into(), self.dir.clone());
-        ModelSource { path, format: Format::Safetensors, folder, files, index, notes }
+        ModelSource { path, format: Format::Safetensors, folder, files, index, projector: None, notes }
     }
 }
 
@@ -293,7 +293,7 @@ pub(super) fn gguf(path: &Path, dir: &Path, file: &Path) -> Result<ModelSource> 
         None => vec![SourceFile::at(file)?],
     };
     let (path, folder) = (path.into(), dir.into());
-    Ok(ModelSource { path, format: Format::Gguf, folder, files, index: None, notes: Vec::new() })
+    Ok(ModelSource { path, format: Format::Gguf, folder, files, index: None, projector: None, notes: Vec::new() })
 }
 
 /// The safetensors model that the file `name` in `dir` is or belongs to.

@@ -5,6 +5,7 @@ pub(crate) mod content;
 pub(crate) mod folder;
 pub(crate) mod index;
 pub(crate) mod names;
+mod projector;
 pub(crate) mod sidecar;
 
 use crate::error::{Error, FormatErrorKind, IncompleteKind, Result};
@@ -37,6 +38,8 @@ pub struct ModelSource {
     pub files: Vec<SourceFile>,
     /// The shard index that names `files`.
     pub index: Option<PathBuf>,
+    /// Which of `files` holds the vision tower of a GGUF model, where there is one: its `mmproj`, the last of them.
+    pub projector: Option<usize>,
     /// Oddities of the folder that do no harm.
     pub notes: Vec<String>,
 }

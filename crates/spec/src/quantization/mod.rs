@@ -23,7 +23,7 @@ pub(crate) use scheme::{
 use crate::error::{Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, Section, wrong_type};
 use crate::header::gguf::GgufMetadata;
-use crate::header::{Fields, Header, Metadata};
+use crate::header::{Fields, Header, Metadata, TensorTable};
 use model_factory_dtypes::DType;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -112,7 +112,7 @@ fn is_mxfp4(config: &JsonFile) -> Result<bool> {
 /// `Format` when `general.file_type` is no number or an unknown one, `Quantization` for blocks of another version.
 pub(crate) fn in_words(header: &Header) -> Result<String> {
     let Metadata::Gguf(metadata) = &header.metadata else { return Ok("none".into()) };
-    refuse_other_layouts(header, metadata)?;
+    refuse_other_layouts(&header.tensors, metadata)?;
     const KEY: &str = "general.file_type";
     let Some(id) = metadata.unsigned(KEY)? else { return Ok(format!("GGUF, mostly {}", most_frequent(header))) };
     match file_type(id) {
@@ -129,9 +129,9 @@ pub(crate) fn in_words(header: &Header) -> Result<String> {
 }
 
 /// Block layouts have a version of their own; every GGUF file is of version 2 (ggml `GGML_QNT_VERSION`).
-fn refuse_other_layouts(header: &Header, metadata: &GgufMetadata) -> Result<()> {
+pub(crate) fn refuse_other_layouts(tensors: &TensorTable, metadata: &GgufMetadata) -> Result<()> {
     let version = metadata.unsigned("general.quantization_version")?.unwrap_or(2);
-    let blocks = header.tensors.values().any(|tensor| tensor.dtype.block_len() > 1);
+    let blocks = tensors.values().any(|tensor| tensor.dtype.block_len() > 1);
     if version == 2 || !blocks {
         return Ok(());
     }

@@ -1,10 +1,11 @@
 //! What a model that sees makes of an image before its tower: how it is prepared, and what stands for it in a prompt.
 
+use super::mmproj;
 use super::reader::Reader;
 use super::vision::{Grid, VisionSpec};
 use crate::error::{ArchitectureErrorKind, Error, Result};
-use crate::header::Fields;
 use crate::header::config::{ConfigFiles, JsonFile, PREPROCESSOR_FILE};
+use crate::header::{Fields, Metadata};
 use crate::vision::processor::{Geometry, ImageProcessor, Rule, Size, SizeError};
 use crate::vision::{IdKey, PromptPiece, Tower};
 
@@ -20,10 +21,13 @@ pub struct ImagePrompt {
 }
 
 impl ImagePrompt {
-    pub(super) fn read(text: &Reader<'_>, files: &ConfigFiles, tower: &Tower, vocab: usize) -> Result<ImagePrompt> {
+    /// The tokens of `tower` in the language model that `text` reads, whose vocabulary has `vocab`.
+    pub(super) fn read(text: &Reader<'_>, tower: &Tower, vocab: usize) -> Result<ImagePrompt> {
         let id = |(key, default, why): IdKey| {
-            let stored = files.config.unsigned(key)?;
-            let id = text.or_default(stored, key, (default.into(), why));
+            let id = match &text.header.metadata {
+                Metadata::Config(files) => text.or_default(files.config.unsigned(key)?, key, (default.into(), why)),
+                Metadata::Gguf(_) => mmproj::token(text, tower, key)?,
+            };
             let known = u32::try_from(id).ok().filter(|id| (*id as usize) < vocab);
             known.ok_or_else(|| {
                 text.contradiction(format!("{key} is {id}"), format!("the vocabulary has {vocab} tokens"))

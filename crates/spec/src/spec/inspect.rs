@@ -103,15 +103,19 @@ pub fn inspect_as(header: &Header, families: &[&'static Family], wanted: Wanted)
     let predictor = wanted.predictor.then(|| tensors.predictor(shared, routing)).transpose()?;
     tensors.note_predictor(predictor.is_some())?;
     tensors.used.extend(ropes.iter().flat_map(Rope::tensors).map(|tensor| tensor.name.clone()));
+    let mut aside = Vec::new();
     let vision = match wanted.vision {
         true => {
-            let (vision, used) = vision::resolve(&reader, (tensors.table, &recognised), &Sizes { context, ..sizes })?;
+            let (vision, used, unused) =
+                vision::resolve(&reader, (tensors.table, &recognised), &Sizes { context, ..sizes })?;
             tensors.used.extend(used);
+            aside = unused;
             Some(Box::new(vision))
         }
         false => vision::note_unused(&reader).map(|()| None)?,
     };
-    let unused_tensors = tensors.unused()?;
+    let mut unused_tensors = tensors.unused()?;
+    unused_tensors.extend(aside);
     if let Some(scheme) = &recognised.scheme {
         note_scheme(scheme, &tensors.plain_modules, &unused_tensors, &reader);
     }

@@ -18,6 +18,7 @@ mod layer_embedding;
 mod layers;
 mod linear;
 mod mixer;
+mod mmproj;
 mod names;
 mod norms;
 mod passes;

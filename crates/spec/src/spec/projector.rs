@@ -1,5 +1,6 @@
 //! The steps from a tower's blocks to rows of the language model.
 
+use super::mmproj;
 use super::names::fill;
 use super::tensors::Tensors;
 use super::vision::{DeepstackWeights, Grid, PatchOrder};
@@ -104,7 +105,7 @@ impl Projector<'_, '_> {
                     true => self.tensors.check_float(&weight, "a float (matrices that are stored by inputs)")?,
                     false => self.tensors.check_matrix_dtype(&weight)?,
                 }
-                let has_bias = self.has_bias(bias)?;
+                let has_bias = self.has_bias(bias, &stem)?;
                 let bias = if has_bias { Some(self.vector(&format!("{stem}.bias"), outputs)?) } else { None };
                 self.width = outputs;
                 ProjectorStep::Linear(LinearWeights { transposed, bias, ..LinearWeights::new(weight) })
@@ -132,8 +133,12 @@ impl Projector<'_, '_> {
     }
 
     /// Whether a linear layer has a bias.
-    fn has_bias(&self, bias: Option<Bias>) -> Result<bool> {
-        let Metadata::Config(files) = &self.tensors.reader.header.metadata else { return Ok(false) };
+    fn has_bias(&self, bias: Option<Bias>, stem: &str) -> Result<bool> {
+        let Metadata::Config(files) = &self.tensors.reader.header.metadata else {
+            return Ok(
+                bias.is_some_and(|bias| matches!(bias, Bias::Always) || self.tensors.stores(&format!("{stem}.bias")))
+            );
+        };
         Ok(match bias {
             None => false,
             Some(Bias::Always) => true,
@@ -145,9 +150,13 @@ impl Projector<'_, '_> {
     /// The side of the squares of patches that are joined.
     fn merge(&self, side: (&'static str, usize, &str)) -> Result<usize> {
         let reader = self.tensors.reader;
-        let Metadata::Config(files) = &reader.header.metadata else { return Ok(1) };
-        let stored = files.config.unsigned(side.0)?.map(|count| reader.bounded(side.0, count)).transpose()?;
-        let found = reader.or_default(stored, side.0, (side.1, side.2));
+        let found = match &reader.header.metadata {
+            Metadata::Gguf(_) => mmproj::merge(reader)?,
+            Metadata::Config(files) => {
+                let stored = files.config.unsigned(side.0)?.map(|count| reader.bounded(side.0, count)).transpose()?;
+                reader.or_default(stored, side.0, (side.1, side.2))
+            }
+        };
         let fits = found <= self.grid.rows && found <= self.grid.columns;
         if fits { Ok(found) } else { Err(self.no_squares(side.0, found)) }
     }

@@ -24,6 +24,8 @@ pub(super) struct Reader<'a> {
     pub(super) model_type: Option<String>,
     /// The keys of `config.json`, if the model has one, or the section of the language model in it.
     pub(super) config: Option<Section<'a>>,
+    /// The keys of the file that a GGUF model's vision tower is in, where these are read.
+    pub(super) projector: Option<&'a GgufMetadata>,
     /// Defaults and derived values that were used, each with its reason.
     pub(super) assumptions: RefCell<Vec<String>>,
 }
@@ -69,7 +71,7 @@ impl<'a> Reader<'a> {
         };
         let (architecture, model_type) = (architecture.to_owned(), model_type.map(str::to_owned));
         let (family, assumptions) = (&LLAMA_LIKE, RefCell::default());
-        let mut reader = Reader { header, family, architecture, model_type, config, assumptions };
+        let mut reader = Reader { header, family, architecture, model_type, config, projector: None, assumptions };
         reader.find_family(families)?;
         Ok(reader)
     }
@@ -77,13 +79,14 @@ impl<'a> Reader<'a> {
     pub(super) fn fields(&self) -> &dyn Fields {
         match (&self.config, &self.header.metadata) {
             (Some(config), _) => config,
-            (None, Metadata::Gguf(metadata)) => metadata,
+            (None, Metadata::Gguf(metadata)) => self.projector.unwrap_or(metadata),
             (None, Metadata::Config(files)) => &files.config,
         }
     }
 
     pub(super) fn gguf(&self) -> Option<&'a GgufMetadata> {
-        if let Metadata::Gguf(metadata) = &self.header.metadata { Some(metadata) } else { None }
+        let own = if let Metadata::Gguf(metadata) = &self.header.metadata { Some(metadata) } else { None };
+        self.projector.or(own)
     }
 
     pub(super) fn is_gguf(&self) -> bool {

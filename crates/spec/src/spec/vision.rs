@@ -1,15 +1,17 @@
 //! Header -> VisionSpec: the tower of a model that also sees, its sizes and its tensors by role.
 
 use super::images::{self, ImagePrompt};
+use super::mmproj;
 use super::projector::{Language, Projector, ProjectorStep, deepstack};
 use super::reader::Reader;
 use super::tensors::{Options, Tensors};
 use super::weights::{mapped, weights};
 use super::{LayerWeights, LinearWeights, MapWeights, Sizes, Stored, WeightTypes, elements};
+use crate::block::RopeLayout;
 use crate::error::{ArchitectureErrorKind, Error, Result};
 use crate::family::{Key, Role};
 use crate::header::config::{ConfigFiles, Section};
-use crate::header::{Fields, Metadata, TensorInfo, TensorTable};
+use crate::header::{Fields, Metadata, Projector as Mmproj, TensorInfo, TensorTable};
 use crate::quantization::Recognised;
 use crate::vision::processor::ImageProcessor;
 use crate::vision::{AxialTable, Names, TOWERS, Tower};
@@ -71,6 +73,8 @@ pub struct AxialRope {
     pub theta: f64,
     /// Whether frequencies of rows and columns are every other one of those of a head; otherwise they are alike.
     pub alternating: bool,
+    /// Which elements of a head are turned together.
+    pub layout: RopeLayout,
 }
 
 /// The patches of an image.
@@ -188,10 +192,19 @@ impl VisionSpec {
     }
 }
 
-/// The table of the tower that a model of this class and with this `vision_config` has, and that section.
-fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, Section<'a>, &'a ConfigFiles), String>> {
+/// Where the keys of a tower are.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    /// In `vision_config`.
+    Config(Section<'a>, &'a ConfigFiles),
+    /// In a GGUF file of its own.
+    Mmproj(&'a Mmproj),
+}
+
+/// The table of the tower that a model of this class and with this `vision_config` has, and that section; or that of its `mmproj`.
+fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, Place<'a>), String>> {
     let Metadata::Config(files) = &text.header.metadata else {
-        return Ok(Err("GGUF has it in a file of its own".into()));
+        return Ok(mmproj::known(text)?.map(|(tower, projector)| (tower, Place::Mmproj(projector))));
     };
     let Some(section) = files.config.section(VISION_CONFIG)? else {
         return Ok(Err(format!("config.json has no {VISION_CONFIG}")));
@@ -200,7 +213,7 @@ fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, Section<'a>, &
     let of_kind = |tower: &&&Tower| kind.is_none_or(|kind| tower.model_types.contains(&kind));
     let of_class = TOWERS.iter().filter(|tower| tower.classes.contains(&text.architecture.as_str()));
     Ok(match of_class.clone().find(of_kind) {
-        Some(tower) => Ok((*tower, section, files)),
+        Some(tower) => Ok((*tower, Place::Config(section, files))),
         None => Err(match (kind, of_class.count()) {
             (Some(kind), 1..) => format!("{VISION_CONFIG}.model_type {kind} of {} is not known", text.architecture),
             _ => format!("the tower of {} is not known", text.architecture),
@@ -208,41 +221,66 @@ fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, Section<'a>, &
     })
 }
 
-/// The tower of the model whose text `text` reads, with a language model of `sizes`; and the tensors that it uses.
+/// The tower of the model whose text `text` reads, with a language model of `sizes`; the tensors that it uses, and those of its
+/// file that are for something else.
 ///
 /// # Errors
 /// `Architecture` where it has none, or one that is not known; those of [`inspect`](super::inspect) for its keys and tensors.
-pub(super) fn resolve(text: &Reader<'_>, files: Files<'_>, sizes: &Sizes) -> Result<(VisionSpec, BTreeSet<String>)> {
-    let (tower, section, config) = known(text)?.map_err(|missing| {
-        let kind = ArchitectureErrorKind::NoTower { missing };
-        Error::Architecture { file: text.fields().file().into(), kind }
-    })?;
-    let processor = images::processor(config, tower)?;
-    let prompt = ImagePrompt::read(text, config, tower, sizes.vocab)?;
+pub(super) fn resolve(
+    text: &Reader<'_>,
+    files: Files<'_>,
+    sizes: &Sizes,
+) -> Result<(VisionSpec, BTreeSet<String>, Vec<String>)> {
+    let (tower, place) = known(text)?.map_err(|missing| mmproj::no_tower(text, missing))?;
+    let (config, projector) = match place {
+        Place::Config(section, _) => (Some(section), None),
+        Place::Mmproj(projector) => (None, Some(&projector.metadata)),
+    };
+    let class = if projector.is_some() { mmproj::CLIP } else { tower.config_class };
+    let kind = config.as_ref().map_or(Ok(None), |section| section.text("model_type"))?;
     let reader = Reader {
         header: text.header,
         family: tower.encoder,
-        architecture: tower.config_class.to_owned(),
-        model_type: section.text("model_type")?.map(str::to_owned),
-        config: Some(section),
+        architecture: class.to_owned(),
+        model_type: kind.map(str::to_owned),
+        config,
+        projector,
         assumptions: RefCell::default(),
     };
-    refuse_others(text, tower)?;
-    let language =
-        Language { hidden: sizes.hidden, layers: sizes.layers, context: sizes.context, eps: text.norms()?.1 };
-    let (spec, used) = spec(&reader, tower, files, language, (processor, prompt))?;
+    let of_text = Language { hidden: sizes.hidden, layers: sizes.layers, context: sizes.context, eps: text.norms()?.1 };
+    let (spec, used, unused) = match place {
+        Place::Config(_, config) => {
+            let prepared = (images::processor(config, tower)?, ImagePrompt::read(text, tower, sizes.vocab)?);
+            refuse_others(text, tower)?;
+            let (spec, used) = spec(&reader, tower, files, of_text, prepared)?;
+            (spec, used, Vec::new())
+        }
+        Place::Mmproj(projector) => {
+            mmproj::check_width(&reader, sizes.hidden)?;
+            let processor = mmproj::processor(&reader, &projector.metadata, tower)?;
+            let prepared = (processor, ImagePrompt::read(text, tower, sizes.vocab)?);
+            let table = mmproj::tensors(projector, tower, &reader)?;
+            let (spec, used) = spec(&reader, tower, (&table, files.1), of_text, prepared)?;
+            let unused = mmproj::unused(projector, &used, tower)?;
+            (spec, used, unused)
+        }
+    };
+    let section = if projector.is_some() { "mmproj" } else { VISION_CONFIG };
     for assumed in reader.assumptions.into_inner() {
-        text.assume(format!("{VISION_CONFIG}: {assumed}"));
+        text.assume(format!("{section}: {assumed}"));
     }
     for assumed in &spec.processor.assumptions {
         text.assume(format!("images: {assumed}"));
     }
     spec.check_processor()?;
-    Ok((spec, used))
+    Ok((spec, used, unused))
 }
 
 /// Notes a tower that is known and stored, and was not requested.
 pub(super) fn note_unused(text: &Reader<'_>) -> Result<()> {
+    if text.is_gguf() {
+        return Ok(());
+    }
     let Ok((tower, ..)) = known(text)? else { return Ok(()) };
     let name = tower.patches.embedding.config;
     let stores = |front: &&str| text.header.tensors.contains_key(&format!("{front}{name}.weight"));
@@ -275,12 +313,15 @@ fn spec(
 ) -> Result<(VisionSpec, BTreeSet<String>)> {
     let sizes = reader.sizes()?;
     reader.refuse_flags()?;
-    let (activation, layers) = (reader.activation()?, reader.layers(&sizes)?);
+    let activation = if reader.is_gguf() { mmproj::activation(reader, tower)? } else { reader.activation()? };
+    let layers = reader.layers(&sizes)?;
     let ((norm, norm_eps), output_norm_eps) = (reader.norms()?, reader.output_norm_eps()?);
     let factors = reader.factors(&sizes, activation)?;
     let options = Options { norm, norm_eps, output_norm_eps, factors, layers, disentangled: None };
     let table = &tower.patches;
     let [patch_size, channels] = [table.patch_size, table.channels].map(|key| reader.size_or_table(key));
+    // llama.cpp knows images of red, green and blue only.
+    let channels = if reader.is_gguf() { Ok(3) } else { channels };
     let (patch_size, channels) = (patch_size?, channels?);
     let [frames, squares] = [table.frames, table.squares].map(|key| reader.size_if_any(key));
     let (frames, squares) = (frames?.unwrap_or(1), squares?);
@@ -297,7 +338,8 @@ fn spec(
         }
     };
     let interpolated = reader.interpolated(table.interpolated)?;
-    let rope = tower.rope.map(|table| reader.axial_rope(table, sizes.head_dim)).transpose()?;
+    let layout = tower.mmproj.filter(|_| reader.is_gguf()).map_or(RopeLayout::HalfSplit, |table| table.layout);
+    let rope = tower.rope.map(|table| reader.axial_rope(table, layout, sizes.head_dim)).transpose()?;
 
     let mut tensors = Tensors::new(reader, files.0, sizes, options, files.1);
     let weight = tower.patches.embedding.config;
@@ -364,7 +406,7 @@ impl Reader<'_> {
     }
 
     /// The rotation of heads of `head_dim` elements by rows and columns.
-    fn axial_rope(&self, table: AxialTable, head_dim: usize) -> Result<AxialRope> {
+    fn axial_rope(&self, table: AxialTable, layout: RopeLayout, head_dim: usize) -> Result<AxialRope> {
         const KIND: &str = "rope_parameters.rope_type";
         if let Some(kind) = self.fields().text(KIND)?.filter(|kind| !["axial", "default"].contains(kind)) {
             return Err(self.feature(&format!("a rotation {kind} of patches"), KIND, "axial"));
@@ -373,11 +415,12 @@ impl Reader<'_> {
             let one = format!("heads have {head_dim} elements");
             return Err(self.contradiction(one, "half of their pairs turn by rows, the others by columns".into()));
         }
-        let number = |key| self.fields().number(key);
+        let number = |key: &str| self.fields().number(key);
         let theta = number("rope_parameters.rope_theta")?.or(number("rope_theta")?);
+        let theta = if self.is_gguf() { number(&self.gguf_key(".rope.freq_base"))? } else { theta };
         let theta = self.or_default(theta, "rope_theta", table.theta);
         match theta > 1.0 && theta.is_finite() {
-            true => Ok(AxialRope { theta, alternating: table.alternating }),
+            true => Ok(AxialRope { theta, alternating: table.alternating, layout }),
             false => Err(self.value("rope_theta", theta, "a number above 1".into())),
         }
     }

@@ -1,6 +1,7 @@
 //! Gemma 3: SigLIP, of whose patches each square becomes a row by its mean, a norm and a product.
 
-use super::{Epsilon, IdKey, Names, Outputs, PatchTable, PromptPiece, PromptTable, Step, Tower, siglip};
+use super::{Epsilon, IdKey, MmprojTable, Names, Outputs, PatchTable, PromptPiece, PromptTable, Step, Tower, siglip};
+use crate::block::{Activation, RopeLayout};
 use crate::family::{Key, NormKind};
 
 const BEGIN: IdKey = ("boi_token_index", 255_999, CONFIG);
@@ -10,6 +11,19 @@ pub(super) const TOWER: Tower = Tower {
     name: "SigLIP of Gemma 3",
     classes: &["Gemma3ForConditionalGeneration"],
     model_types: &["siglip_vision_model"],
+    mmproj: Some(MmprojTable {
+        projector_type: "gemma3",
+        architectures: &["gemma3"],
+        activations: &[(".use_gelu", Activation::GeluTanh)],
+        layout: RopeLayout::HalfSplit,
+        exchanged: true,
+        tokens: &[
+            ("boi_token_index", &["<start_of_image>"]),
+            ("eoi_token_index", &["<end_of_image>"]),
+            // The converter leaves it out where `config.json` has no size of the vocabulary; no prompt has padding.
+            ("image_token_index", &["<image_soft_token>", "<pad>"]),
+        ],
+    }),
     config_class: "SiglipVisionConfig",
     encoder: &siglip::ENCODER,
     // As published, as transformers 5 writes it, and either where the whole is a model within another.

@@ -1,8 +1,10 @@
 //! Mistral 3: Pixtral, whose queries and keys are rotated by rows and columns of patches, and of whose patches each square becomes
 //! a row by a product.
 
-use super::{AxialTable, Epsilon, IdKey, Names, Outputs, PatchTable, PromptPiece, PromptTable, Step, Tower, siglip};
-use crate::block::{Activation, DenseActivation};
+use super::{
+    AxialTable, Epsilon, IdKey, MmprojTable, Names, Outputs, PatchTable, PromptPiece, PromptTable, Step, Tower, siglip,
+};
+use crate::block::{Activation, DenseActivation, RopeLayout};
 use crate::family::{
     Bias, BlockTable, Encoder, Family, FileTable, HeadTable, Key, Keys, LLAMA_LIKE, NormKind, Role, TensorName,
 };
@@ -51,6 +53,17 @@ pub(super) const TOWER: Tower = Tower {
     name: "Pixtral of Mistral 3",
     classes: &["Mistral3ForConditionalGeneration"],
     model_types: &["pixtral"],
+    mmproj: Some(MmprojTable {
+        projector_type: "pixtral",
+        architectures: &["mistral3", "llama"],
+        activations: &[
+            (".use_silu", Activation::SwiGlu { gate: () }),
+            (".use_gelu", Activation::GeGluErf { gate: () }),
+        ],
+        layout: RopeLayout::Interleaved,
+        exchanged: false,
+        tokens: &[("image_token_index", &["[IMG]"])],
+    }),
     config_class: "PixtralVisionConfig",
     encoder: &ENCODER,
     fronts: &["vision_tower.", "model.vision_tower."],
@@ -77,23 +90,27 @@ pub(super) const TOWER: Tower = Tower {
     rope: Some(AxialTable { theta: (10_000.0, CONFIG), alternating: true }),
     fixed: &[("vision_feature_layer", "-1"), ("projector_hidden_act", "\"gelu\"")],
     projector: &[
-        Step::Norm { names: Names::config("multi_modal_projector.norm"), kind: NormKind::Rms, eps: Epsilon::Text },
+        Step::Norm {
+            names: Names { gguf: "mm.input_norm", config: "multi_modal_projector.norm" },
+            kind: NormKind::Rms,
+            eps: Epsilon::Text,
+        },
         Step::Merge { side: ("spatial_merge_size", 2, MISTRAL3), by_element: true },
         Step::Linear {
-            names: Names::config("multi_modal_projector.patch_merger.merging_layer"),
+            names: Names { gguf: "mm.patch_merger", config: "multi_modal_projector.patch_merger.merging_layer" },
             outputs: Outputs::Tower,
             bias: None,
             transposed: false,
         },
         Step::Linear {
-            names: Names::config("multi_modal_projector.linear_1"),
+            names: Names { gguf: "mm.1", config: "multi_modal_projector.linear_1" },
             outputs: Outputs::Text,
             bias: Some(Bias::Flag("multimodal_projector_bias")),
             transposed: false,
         },
         Step::Activation(DenseActivation::Gelu),
         Step::Linear {
-            names: Names::config("multi_modal_projector.linear_2"),
+            names: Names { gguf: "mm.2", config: "multi_modal_projector.linear_2" },
             outputs: Outputs::Text,
             bias: Some(Bias::Flag("multimodal_projector_bias")),
             transposed: false,

@@ -8,7 +8,7 @@ mod qwen3_5;
 mod qwen3_vl;
 mod siglip;
 
-use crate::block::DenseActivation;
+use crate::block::{Activation, DenseActivation, RopeLayout};
 use crate::family::{Bias, Family, Key, NormKind};
 
 /// Every supported tower.
@@ -23,6 +23,8 @@ pub struct Tower {
     pub classes: &'static [&'static str],
     /// Values of `model_type` in `vision_config`; the first is meant where there is none.
     pub model_types: &'static [&'static str],
+    /// How GGUF has it, in a file of its own; `None` where that is not read.
+    pub mmproj: Option<MmprojTable>,
     /// transformers' class of the keys in `vision_config`.
     pub config_class: &'static str,
     /// The blocks: keys, options, and names of tensors, which in safetensors follow one of `fronts`.
@@ -55,6 +57,23 @@ pub struct DeepstackTable {
     pub steps: &'static [Step],
 }
 
+/// What llama.cpp's `mmproj` says of a tower, and the language models in GGUF that it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct MmprojTable {
+    /// The `clip.projector_type`.
+    pub projector_type: &'static str,
+    /// The `general.architecture` of its language models.
+    pub architectures: &'static [&'static str],
+    /// The key that is true, after `clip`, and the activation of the blocks that it means.
+    pub activations: &'static [(&'static str, Activation)],
+    /// Which elements of a head are turned together, where they are: converters change their order.
+    pub layout: RopeLayout,
+    /// Whether older files have the names of the two linear layers of a feed-forward layer exchanged.
+    pub exchanged: bool,
+    /// The texts of a token by the key of `config.json` for its id: the first that the vocabulary has counts.
+    pub tokens: &'static [(&'static str, &'static [&'static str])],
+}
+
 /// The names of a tensor, without `.weight` or `.bias`.
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
@@ -82,7 +101,8 @@ pub struct PromptTable {
     pub pieces: &'static [PromptPiece<IdKey>],
 }
 
-/// A key of `config.json` for the id of a token, with its default and the default's source.
+/// A key of `config.json` for the id of a token, with its default and the default's source. In GGUF it is found by its text
+/// ([`MmprojTable::tokens`]).
 pub type IdKey = (&'static str, u32, &'static str);
 
 /// A part of what stands for an image in a prompt. Complete.

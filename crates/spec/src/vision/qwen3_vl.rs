@@ -55,6 +55,7 @@ pub(super) const TOWER: Tower = Tower {
     model_types: &["qwen3_vl_vision", "qwen3_vl", "qwen3_vl_moe_vision", "qwen3_vl_moe"],
     config_class: "Qwen3VLVisionConfig",
     encoder: &ENCODER,
+    mmproj: None,
     fronts: &["model.visual.", "visual."],
     processors: &["Qwen2VLImageProcessor"],
     // `replace_image_token` of transformers' Qwen3VLProcessor.

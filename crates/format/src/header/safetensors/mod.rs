@@ -48,6 +48,7 @@ pub(super) fn read(mut source: ModelSource) -> Result<Header> {
     Ok(Header {
         source,
         tensors,
+        projector: None,
         metadata: Metadata::Config(Box::new(config)),
         bytes_read,
         warnings,

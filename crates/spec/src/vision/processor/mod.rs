@@ -4,6 +4,7 @@
 
 mod classes;
 mod geometry;
+pub(crate) mod gguf;
 mod keys;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ pub use geometry::{Geometry, Part, Place, Rect, Size, SizeError};
 use crate::error::Result;
 use crate::header::config::JsonFile;
 pub use crate::header::config::{PREPROCESSOR_FILE, PROCESSOR_FILE};
+use crate::header::gguf::GgufMetadata;
 use std::path::{Path, PathBuf};
 
 /// How a model's images are prepared.
@@ -176,6 +178,15 @@ impl ImageProcessor {
     /// or an option that would change the arithmetic and is not computed here; `Incomplete` for keys that contradict each other.
     pub fn from_files(processor: Option<&JsonFile>, own: Option<&JsonFile>) -> Result<Option<ImageProcessor>> {
         keys::read(processor, own)
+    }
+
+    /// The description of a tower with these `sides` in llama.cpp's `mmproj`, whose images transformers' `class` prepares.
+    ///
+    /// # Errors
+    /// `Format` when a key is missing, or has a value of another type or one that no model can have; `Architecture` for a class of
+    /// which such a file does not say enough.
+    pub(crate) fn of_mmproj(keys: &GgufMetadata, class: &str, sides: gguf::Sides) -> Result<ImageProcessor> {
+        gguf::read(keys, class, sides)
     }
 }
 
