@@ -71,9 +71,13 @@ fn sound() -> Files {
     });
     let config = json!({
         "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "mm_tokens_per_image": 4,
+        "boi_token_index": 268, "eoi_token_index": 269, "image_token_index": 270,
         "text_config": text, "vision_config": vision,
     });
-    made(&config, tensors())
+    let processor = json!({
+        "image_processor_type": "Gemma3ImageProcessor", "size": {"height": 56, "width": 56}, "image_seq_length": 4,
+    });
+    made(&config, tensors()).with("preprocessor_config.json", processor.to_string())
 }
 
 fn in_section(section: &str, config: &mut Map<String, Value>, key: &str, value: &Value) {
@@ -199,7 +203,12 @@ fn mistral3(table: &mut Table) {
             "num_attention_heads": 2, "image_size": 56, "patch_size": 14, "hidden_act": "silu", "rope_theta": 1e4,
         },
     });
+    let processor = json!({
+        "image_processor": {"image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": 56}},
+        "patch_size": 14, "spatial_merge_size": 2,
+    });
     let sound = made(&config, text.into_iter().chain(named.clone()));
+    let sound = sound.with("processor_config.json", processor.to_string());
     table.accepts("a Pixtral", &sound.tree(), "");
     let vision = "vision_config";
     let cases: &[(&str, &str, Value, u8, &str)] = &[
