@@ -223,7 +223,7 @@ impl Projector<'_, '_> {
         let name = fill(names.config, self.list);
         let within = format!("model.{name}");
         let stored = ["", ".weight"].iter().any(|end| self.tensors.stores(&format!("{within}{end}")));
-        if stored { within } else { name }
+        if stored || self.tensors.front().starts_with("model.") { within } else { name }
     }
 }
 

@@ -105,6 +105,11 @@ impl<'a> Tensors<'a> {
         self.front = ("", front);
     }
 
+    /// What all names begin with in safetensors.
+    pub(super) fn front(&self) -> &'static str {
+        self.front.1
+    }
+
     pub(super) fn sizes(&self, layer: Option<usize>) -> Sizes {
         layer.map_or(self.sizes, |layer| self.options.layers.kinds.sizes(&self.sizes, layer))
     }
@@ -256,7 +261,7 @@ impl<'a> Tensors<'a> {
             Some(rows) => rows,
             None => {
                 let shape = if transposed { [inputs, outputs] } else { [outputs, inputs] };
-                let tensor = self.checked(&self.weight_name(role, layer), &shape, &because);
+                let tensor = self.checked(&format!("{}.weight", self.own_or_fused(role, layer)), &shape, &because);
                 let tensor = self.explained(tensor, &[role], layer)?;
                 Rows { tensor, module: self.stem(role, layer), before: 0, total: outputs }
             }
@@ -298,7 +303,7 @@ impl<'a> Tensors<'a> {
         }
         match self.rows_of_fused(role, layer, None)? {
             Some(Rows { tensor, .. }) => self.check_vector_dtype(&tensor).map(|()| Some(tensor)),
-            None => self.vector(role, layer, &name).map(Some),
+            None => self.vector(role, layer, &format!("{}.bias", self.own_or_fused(role, layer))).map(Some),
         }
     }
 
@@ -400,6 +405,13 @@ impl<'a> Tensors<'a> {
         let names: Vec<String> = names.collect();
         let stored = names.iter().find(|name| self.stores(&format!("{name}.weight")) || self.stores(name));
         stored.or(names.first()).cloned().unwrap_or_default()
+    }
+
+    /// The same, or that of the fused tensor where the role has no name of its own.
+    fn own_or_fused(&self, role: Role, layer: Option<usize>) -> String {
+        let stem = self.stem(role, layer);
+        let fused = || self.fused(role, layer).next().map(|(_, module)| module);
+        if stem.is_empty() { fused().unwrap_or(stem) } else { stem }
     }
 
     pub(super) fn weight_name(&self, role: Role, layer: Option<usize>) -> String {
