@@ -1,7 +1,5 @@
 //! Why an image of a conversation is not seen.
 
-use std::sync::Arc;
-
 /// An image that cannot be read, or that the model does not see (exit code 2).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -19,7 +17,7 @@ pub enum ImageError {
     /// An image of the messages, by its number from 1, is not read, or has a size that the model does not take.
     #[cfg(feature = "images")]
     #[error("image {number} ({given}): {source}")]
-    Picture { number: usize, given: String, source: Arc<model_factory_images::Error> },
+    Picture { number: usize, given: String, source: std::sync::Arc<model_factory_images::Error> },
     /// The tokenizer has no token of an id that stands for images.
     #[error("the tokenizer has no token {token}, which stands for images; give the model's own tokenizer")]
     NoToken { token: String },
