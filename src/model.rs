@@ -52,9 +52,9 @@ pub(crate) struct Inner {
     pub(crate) threads: usize,
     pub(crate) load_time: Duration,
     pub(crate) draft: Option<Model>,
-    /// The images that were seen last.
+    /// The rows of the images that were computed last.
     #[cfg(feature = "images")]
-    pub(crate) seen: crate::pictures::Seen,
+    pub(crate) image_cache: crate::pictures::ImageCache,
 }
 
 /// The weights of a model on a device.
@@ -92,7 +92,7 @@ impl Inner {
             load_time: Duration::ZERO,
             draft: None,
             #[cfg(feature = "images")]
-            seen: crate::pictures::Seen::default(),
+            image_cache: crate::pictures::ImageCache::default(),
         }
     }
 }

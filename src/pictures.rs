@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The rows of an image, in as many parts as other tokens divide it into.
 type Rows = Arc<[Arc<SoftTokens>]>;
 
-/// The rows of images that were seen last.
+/// The rows of the images that were computed last.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ImageCache {
     /// With the digests of the images, the last one first.
     kept: Mutex<VecDeque<([u8; 32], Rows)>>,
     /// Files are decoded one at a time, as their pixels may take much memory.
@@ -33,7 +33,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Seen {
+impl ImageCache {
     fn find(&self, digest: &[u8; 32]) -> Option<Rows> {
         let mut kept = lock(&self.kept);
         let found = kept.iter().position(|(other, _)| other == digest)?;
@@ -149,19 +149,19 @@ impl Model {
     fn see(&self, number: usize, image: &Image, cancel: &CancellationToken) -> Result<Rows> {
         let vision = self.vision(number)?;
         let Some(tower) = self.tower() else { return Err(ImageError::NoTower { images: number }.into()) };
-        let seen = &self.inner.seen;
+        let cache = &self.inner.image_cache;
         let prepared = || {
-            let _turn = lock(&seen.decoding);
+            let _turn = lock(&cache.decoding);
             Values::new(&Picture::open(image, &Limits::default())?, &vision.processor)
         };
         let values = prepared().map_err(|error| refused(number, image, error))?;
         let digest = digest(&values);
-        if let Some(rows) = seen.find(&digest) {
+        if let Some(rows) = cache.find(&digest) {
             return Ok(rows);
         }
-        let _turn = lock(&seen.computing);
+        let _turn = lock(&cache.computing);
         // Another request may have brought the same image meanwhile.
-        if let Some(rows) = seen.find(&digest) {
+        if let Some(rows) = cache.find(&digest) {
             return Ok(rows);
         }
         let mut parts = Vec::new();
@@ -189,7 +189,7 @@ impl Model {
         }
         let rows: Rows = parts.into();
         let largest = vision.row_elements(vision.largest_within(self.context_length()));
-        seen.keep(digest, &rows, largest.saturating_mul(KEPT_IMAGES));
+        cache.keep(digest, &rows, largest.saturating_mul(KEPT_IMAGES));
         Ok(rows)
     }
 }
