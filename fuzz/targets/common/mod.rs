@@ -21,9 +21,24 @@ use std::sync::OnceLock;
 pub fn header(format: Format, name: &str, bytes: u64, tensors: TensorTable, metadata: Metadata) -> Header {
     assert!(tensors.values().all(|tensor| tensor.offset + tensor.bytes <= bytes));
     let files = vec![SourceFile { path: name.into(), bytes }];
-    let source =
-        ModelSource { path: name.into(), format, folder: Path::new("").into(), files, index: None, projector: None, notes: Vec::new() };
-    Header { source, tensors, metadata, bytes_read: 0, warnings: Vec::new(), projector: None, tokenizer: OnceLock::new() }
+    let source = ModelSource {
+        path: name.into(),
+        format,
+        folder: Path::new("").into(),
+        files,
+        index: None,
+        projector: None,
+        notes: Vec::new(),
+    };
+    Header {
+        source,
+        tensors,
+        metadata,
+        bytes_read: 0,
+        warnings: Vec::new(),
+        projector: None,
+        tokenizer: OnceLock::new(),
+    }
 }
 
 /// What `parse` makes of a file of `len` bytes, and how long the file is then: a header alone stands for the file that it
