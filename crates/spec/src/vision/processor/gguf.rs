@@ -2,17 +2,11 @@
 //! where nothing is said.
 
 use super::classes::{CLASSES, Class, Kind};
+use super::keys::{LARGEST, PATCH, SIDE, SMALLEST};
 use super::{ImageProcessor, Normalize, Rule, Size};
 use crate::error::{ArchitectureErrorKind, Error, Result};
 use crate::header::Fields;
 use crate::header::gguf::GgufMetadata;
-
-/// Pixels of a side that a file may ask for, and of a patch's.
-const SIDE: u32 = 8192;
-const PATCH: u32 = 256;
-/// Factors and deviations, and means but for their signs: with these every value is finite in float32.
-const SMALLEST: f32 = 1e-6;
-const LARGEST: f32 = 1e6;
 
 /// The sizes in pixels that a tower's keys give: an image's side, a patch's, and the patches of the side of a square of them.
 #[derive(Clone, Copy, Debug)]
@@ -52,15 +46,15 @@ pub(super) fn read(keys: &GgufMetadata, class: &str, sides: Sides) -> Result<Ima
     Ok(ImageProcessor { class: name, file, resample, rescale, normalize, rule, assumptions })
 }
 
-fn within(keys: &GgufMetadata, key: &str, found: usize, most: u32) -> Result<u32> {
+fn within(keys: &GgufMetadata, key: &str, found: usize, most: u64) -> Result<u32> {
     match u32::try_from(found) {
-        Ok(number) if (1..=most).contains(&number) => Ok(number),
+        Ok(number) if (1..=most).contains(&number.into()) => Ok(number),
         _ => Err(Error::key_value(keys.file(), key, found.to_string(), format!("a whole number from 1 to {most}"))),
     }
 }
 
 /// A number for each channel.
-fn channels(keys: &GgufMetadata, key: &str, valid: fn(f32) -> bool, expected: &str) -> Result<[f64; 3]> {
+fn channels(keys: &GgufMetadata, key: &str, valid: fn(f64) -> bool, expected: &str) -> Result<[f64; 3]> {
     const WHY: &str = "it says how images are prepared";
     let wrong = |found: String| Error::key_value(keys.file(), key, found, expected);
     if let Some(count) = keys.array_len(key).filter(|count| *count != 3) {
@@ -68,7 +62,7 @@ fn channels(keys: &GgufMetadata, key: &str, valid: fn(f32) -> bool, expected: &s
     }
     let numbers = keys.floats(key)?.ok_or_else(|| Error::key_missing(keys.file(), key, WHY))?;
     match <[f32; 3]>::try_from(numbers) {
-        Ok(numbers) if numbers.iter().all(|number| valid(*number)) => Ok(numbers.map(f64::from)),
+        Ok(numbers) if numbers.iter().all(|number| valid((*number).into())) => Ok(numbers.map(f64::from)),
         Ok(numbers) => Err(wrong(format!("{numbers:?}"))),
         Err(numbers) => Err(wrong(format!("an array of {}", numbers.len()))),
     }

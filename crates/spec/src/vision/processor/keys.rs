@@ -13,16 +13,16 @@ use std::collections::BTreeMap;
 const SECTION: &str = "image_processor";
 
 /// Pixels of a side that a file may ask for, and rows for an image; published ones stay under 4096.
-const SIDE: u64 = 8192;
+pub(super) const SIDE: u64 = 8192;
 const ROWS: u64 = 1 << 16;
 /// Pixels of a patch's side; squares of patches, tiles and frames of a patch.
-const PATCH: u64 = 256;
+pub(super) const PATCH: u64 = 256;
 const COUNT: u64 = 64;
 /// Pixels of the side of a square that images are cut into, at least: a side of 4096 gives 256 of them.
 const SQUARE: u32 = 16;
 /// Factors and deviations, and means but for their signs: with these every value is finite in float32.
-const SMALLEST: f64 = 1e-6;
-const LARGEST: f64 = 1e6;
+pub(super) const SMALLEST: f64 = 1e-6;
+pub(super) const LARGEST: f64 = 1e6;
 
 /// The sizes that Gemma 4's processors take.
 const SOFT_TOKENS: [u64; 5] = [70, 140, 280, 560, 1120];
