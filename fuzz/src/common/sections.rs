@@ -1,8 +1,7 @@
 //! Bytes as the files of a folder: each section, begun by a separator and a number, is the content of one file.
 
-use super::json;
 use super::random::Random;
-use libfuzzer_sys::fuzzer_mutate;
+use super::{Bytes, json};
 use model_factory_diagnostics::error::{Error, IncompleteKind};
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -84,9 +83,9 @@ pub fn grow(error: Option<&Error>, longest: u64) -> bool {
 }
 
 /// Changes one file: JSON by its nodes, a GGUF file mostly in its header, and anything else by its bytes.
-pub fn mutate(bytes: &[u8], max_size: usize, random: &mut Random) -> Option<Vec<u8>> {
+pub fn mutate(input: &[u8], longest: usize, random: &mut Random, bytes: &mut Bytes) -> Option<Vec<u8>> {
     let mut sections: Vec<(u8, Vec<u8>)> =
-        split(bytes).into_iter().map(|(number, content)| (number, content.to_vec())).collect();
+        split(input).into_iter().map(|(number, content)| (number, content.to_vec())).collect();
     if sections.is_empty() || random.once_in(16) {
         return None;
     }
@@ -105,16 +104,14 @@ pub fn mutate(bytes: &[u8], max_size: usize, random: &mut Random) -> Option<Vec<
         _ => {
             let end = if name.ends_with(".gguf") && !random.once_in(8) { GGUF_HEADER } else { usize::MAX };
             let (head, tail) = content.split_at(content.len().min(end));
-            let mut head = [head, &[0; 64]].concat();
-            let (size, room) = (head.len() - 64, head.len());
-            let size = fuzzer_mutate(&mut head, size, room);
-            head.truncate(size);
-            *content = [&head, tail].concat();
+            let mut changed = head.to_vec();
+            bytes(&mut changed, head.len() + 64);
+            *content = [&changed, tail].concat();
         }
     }
     let sections: Vec<u8> =
         sections.iter().flat_map(|(number, content)| [SEPARATOR, &[*number], content].concat()).collect();
-    (sections.len() <= max_size).then_some(sections)
+    (sections.len() <= longest).then_some(sections)
 }
 
 /// Another header, of the same length where it fits, so that the weights stay at their places.

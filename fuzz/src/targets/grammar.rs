@@ -1,15 +1,10 @@
 //! Bytes as a JSON schema, a regular expression or a Lark grammar: compiled, and some tokens drawn, within the time
 //! and the memory that grammars are allowed.
-#![no_main]
 
 mod common;
-#[allow(dead_code)] // the lock of tests that count
-#[path = "../../tests/common/counting.rs"]
-mod counting;
-
-use common::json::{mutate, random_node};
-use common::random::Random;
-use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
+use crate::common::json::{self, random_node};
+use crate::common::random::Random;
+use crate::common::{Bytes, any_bytes};
 use model_factory::generate::{Constraint, Sampler, SamplingOptions, StopTokens};
 use model_factory::{Error, Grammar, Model};
 use serde_json::{Value, json};
@@ -34,7 +29,7 @@ static MODEL: LazyLock<(Model, Vec<f32>)> = LazyLock::new(|| {
     (model, logits)
 });
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn run(bytes: &[u8]) {
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return };
     let text = |key| value.get(key).and_then(Value::as_str);
     let grammar = match (text("regex"), text("lark")) {
@@ -61,7 +56,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(matches!(error, Error::Grammar(_)), "{error:?}");
         assert!(!error.to_string().is_empty());
     }
-});
+}
 
 /// Draws tokens from `grammar`, each as likely as the others.
 fn draw(grammar: &Grammar, seed: u64) -> Result<(), Error> {
@@ -87,18 +82,11 @@ fn processor_seconds() -> f64 {
     ticks.sum::<f64>() / 100.0
 }
 
-fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-    let mut random = Random::new(seed);
-    let changed =
-        if random.yes() { with_keyword(&data[..size], &mut random) } else { mutate(&data[..size], &mut random) };
-    match changed.filter(|changed| changed.len() <= max_size && !random.once_in(8)) {
-        Some(changed) => {
-            data[..changed.len()].copy_from_slice(&changed);
-            changed.len()
-        }
-        None => fuzzer_mutate(data, size, max_size),
-    }
-});
+pub fn mutate(input: &[u8], longest: usize, random: &mut Random, bytes: &mut Bytes) -> Vec<u8> {
+    let changed = if random.yes() { with_keyword(input, random) } else { json::mutate(input, random) };
+    let changed = changed.filter(|changed| changed.len() <= longest && !random.once_in(8));
+    changed.unwrap_or_else(|| any_bytes(input, longest, random, bytes))
+}
 
 /// The schema in `bytes` with one more keyword somewhere.
 fn with_keyword(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {

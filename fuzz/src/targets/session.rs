@@ -1,12 +1,8 @@
 //! Bytes as the file of a saved session: restored, and a token computed on what that gives.
 //! Mutations are of a file that the model's own session was saved in, most of them with checksums made right again.
-#![no_main]
 
-mod common;
-
-use common::json;
-use common::random::Random;
-use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
+use crate::common::random::Random;
+use crate::common::{Bytes, any_bytes, json};
 use model_factory::session::WeightsDigest;
 use model_factory::{Error, Model, Session};
 use std::path::Path;
@@ -36,7 +32,7 @@ static SAVED: LazyLock<Saved> = LazyLock::new(|| {
     Saved { model, file, logits }
 });
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn run(bytes: &[u8]) {
     let Ok(written) = tempfile::NamedTempFile::new() else { return };
     if std::fs::write(written.path(), bytes).is_err() {
         return;
@@ -55,32 +51,28 @@ fuzz_target!(|bytes: &[u8]| {
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
-});
+}
 
-fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-    let mut random = Random::new(seed);
+pub fn mutate(input: &[u8], longest: usize, random: &mut Random, bytes: &mut Bytes) -> Vec<u8> {
     let saved = &SAVED.file;
     // From an input of another kind nothing would come.
-    let file = if data[..size].starts_with(&saved[..8]) { data[..size].to_vec() } else { saved.clone() };
+    let mut file = if input.starts_with(&saved[..8]) { input.to_vec() } else { saved.clone() };
     let changed = match header_end(&file) {
-        Some(end) if random.yes() => json::mutate(&file[PREAMBLE..end], &mut random).map(|header| {
+        Some(end) if random.yes() => json::mutate(&file[PREAMBLE..end], random).map(|header| {
             let length = (header.len() as u32).to_le_bytes();
             [&file[..PREAMBLE - 4], &length, &header, &file[end..]].concat()
         }),
         _ => None,
     };
-    let mut file = changed.filter(|file| file.len() <= max_size).unwrap_or_else(|| {
-        let length = file.len().min(max_size);
-        data[..length].copy_from_slice(&file[..length]);
-        let length = fuzzer_mutate(data, length, max_size);
-        data[..length].to_vec()
-    });
+    match changed.filter(|changed| changed.len() <= longest) {
+        Some(changed) => file = changed,
+        None => file = any_bytes(&file, longest, random, bytes),
+    }
     if !random.once_in(4) {
         mend(&mut file);
     }
-    data[..file.len()].copy_from_slice(&file);
-    file.len()
-});
+    file
+}
 
 /// Where the header ends that the file says it has.
 fn header_end(file: &[u8]) -> Option<usize> {

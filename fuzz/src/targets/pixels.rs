@@ -1,7 +1,5 @@
 //! Bytes as an image, to the values of models; or as `preprocessor_config.json`, to what images of many sizes become.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use model_factory_diagnostics::header::config::JsonFile;
 use model_factory_images::{Error, ImageProcessor, Limits, Picture, Size, Values};
 use std::path::Path;
@@ -25,7 +23,7 @@ fn described(bytes: &[u8]) -> Option<ImageProcessor> {
     ImageProcessor::from_files(None, Some(&file)).ok()?
 }
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn run(bytes: &[u8]) {
     if bytes.first() == Some(&b'{') {
         let Some(processor) = described(bytes) else { return };
         for (width, height) in [(1, 1), (640, 480), (3, 4000), (65_535, 65_535), (u32::MAX, 1), (17, 23)] {
@@ -53,4 +51,4 @@ fuzz_target!(|bytes: &[u8]| {
         Ok(values) => assert!(values.parts.iter().flat_map(|part| &part.values).all(|value| value.is_finite())),
         Err(error) => assert!(matches!(error, Error::Size(_)), "{error}"),
     }
-});
+}

@@ -1,5 +1,4 @@
 //! What the targets share: a header made in memory, and everything that comes after one.
-#![allow(dead_code)] // each target uses its part
 
 pub mod json;
 pub mod random;
@@ -14,8 +13,30 @@ use model_factory_diagnostics::header::{Header, Metadata, TensorTable};
 use model_factory_diagnostics::report::InputSummary;
 use model_factory_diagnostics::source::{Format, ModelSource, SourceFile};
 use model_factory_diagnostics::{Policy, Report, assess, spec};
+use random::Random;
 use std::path::Path;
 use std::sync::OnceLock;
+
+/// A reader of files.
+pub struct Target {
+    pub name: &'static str,
+    /// Ends by a panic where the reader is wrong.
+    pub run: fn(&[u8]),
+    /// Another input made of one, of at most as many bytes as the second argument says.
+    pub mutate: fn(&[u8], usize, &mut Random, &mut Bytes) -> Vec<u8>,
+    /// Bytes of its longest input.
+    pub longest: usize,
+}
+
+/// What changes bytes, to at most as many as its second argument says.
+pub type Bytes<'m> = dyn FnMut(&mut Vec<u8>, usize) + 'm;
+
+/// Another input by its bytes, whatever they mean.
+pub fn any_bytes(input: &[u8], longest: usize, _random: &mut Random, bytes: &mut Bytes) -> Vec<u8> {
+    let mut input = input[..input.len().min(longest)].to_vec();
+    bytes(&mut input, longest);
+    input
+}
 
 /// The header of a model of one file `name` with `bytes` bytes.
 pub fn header(format: Format, name: &str, bytes: u64, tensors: TensorTable, metadata: Metadata) -> Header {

@@ -1,12 +1,8 @@
 //! Bytes as a folder, as in `diagnose`: loaded on one thread, and two tokens generated, the likeliest and drawn ones.
 //! Seeds are whole models, of which mutations change a file's values.
-#![no_main]
 
-mod common;
-
-use common::random::Random;
-use common::sections;
-use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
+use crate::common::random::Random;
+use crate::common::{Bytes, any_bytes, sections};
 use model_factory::diagnostics::Hardware;
 use model_factory::{Error, GenerateOptions, UnifiedModelFactory};
 use model_factory_diagnostics::family::REGISTRY;
@@ -15,7 +11,7 @@ use model_factory_diagnostics::{Policy, diagnose_with};
 /// Longest sparse file that a header may ask for: two tokens of such weights take a moment.
 const LONGEST: u64 = 16 << 20;
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn run(bytes: &[u8]) {
     let Ok(folder) = tempfile::tempdir() else { return };
     if sections::write(bytes, folder.path()).is_err() {
         return;
@@ -30,10 +26,10 @@ fuzz_target!(|bytes: &[u8]| {
     let builder = UnifiedModelFactory::builder().threads(1).context_length(64).memory_limit(256 << 20);
     let model = match builder.load(folder.path()) {
         Ok(model) => model,
-        Err(Error::Refused(report)) => return common::render(&report),
+        Err(Error::Refused(report)) => return crate::common::render(&report),
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
-    common::render(model.report());
+    crate::common::render(model.report());
     for temperature in [0.0, 0.8] {
         let options = GenerateOptions::default().max_tokens(2).temperature(temperature).seed(1);
         let text = model.generate("Once a", &options).and_then(|mut generation| {
@@ -45,14 +41,9 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(!error.to_string().is_empty());
         }
     }
-});
+}
 
-fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-    match sections::mutate(&data[..size], max_size, &mut Random::new(seed)) {
-        Some(changed) => {
-            data[..changed.len()].copy_from_slice(&changed);
-            changed.len()
-        }
-        None => fuzzer_mutate(data, size, max_size),
-    }
-});
+pub fn mutate(input: &[u8], longest: usize, random: &mut Random, bytes: &mut Bytes) -> Vec<u8> {
+    let changed = sections::mutate(input, longest, random, bytes);
+    changed.unwrap_or_else(|| any_bytes(input, longest, random, bytes))
+}
