@@ -19,7 +19,8 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
         let size = fuzzer_mutate(bytes, size, longest);
         bytes.truncate(size);
     };
-    let changed = (TARGET.mutate)(&data[..size], max_size, &mut Random::new(seed), &mut by_libfuzzer);
+    let changed =
+        (TARGET.mutate)(&data[..size], max_size.min(TARGET.longest), &mut Random::new(seed), &mut by_libfuzzer);
     data[..changed.len()].copy_from_slice(&changed);
     changed.len()
 });

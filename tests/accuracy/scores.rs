@@ -66,6 +66,14 @@ fn a_continuation_has_the_score_that_it_has_in_the_whole_text() {
 }
 
 #[test]
+fn the_demo_tells_its_story() {
+    let model = load(fixtures().join("demo"));
+    let options = GenerateOptions::default().temperature(0.0).max_tokens(12);
+    let text = model.generate("Once upon a time", &options).unwrap().text().unwrap();
+    assert_eq!(text, " there was a captain called Greta, who had a basket of apples");
+}
+
+#[test]
 fn several_answers_are_those_of_their_seeds_alone() {
     let model = load(common::archives::path("qwen3/f32"));
     let options = GenerateOptions::default().temperature(1.0).seed(5).max_tokens(24).logprobs(0);

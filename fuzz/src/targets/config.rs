@@ -29,6 +29,7 @@ pub fn run(bytes: &[u8]) {
         ..ConfigFiles::alone(config)
     };
     let metadata = Metadata::Config(Box::new(files));
-    let header = crate::common::header(Format::Safetensors, "x.safetensors", MODEL.len() as u64, TENSORS.clone(), metadata);
+    let header =
+        crate::common::header(Format::Safetensors, "x.safetensors", MODEL.len() as u64, TENSORS.clone(), metadata);
     crate::common::judge(&header);
 }

@@ -1,10 +1,10 @@
 //! Bytes as a JSON schema, a regular expression or a Lark grammar: compiled, and some tokens drawn, within the time
 //! and the memory that grammars are allowed.
 
-mod common;
 use crate::common::json::{self, random_node};
 use crate::common::random::Random;
 use crate::common::{Bytes, any_bytes};
+use crate::counting;
 use model_factory::generate::{Constraint, Sampler, SamplingOptions, StopTokens};
 use model_factory::{Error, Grammar, Model};
 use serde_json::{Value, json};
