@@ -68,9 +68,9 @@ fn a_continuation_has_the_score_that_it_has_in_the_whole_text() {
 #[test]
 fn the_demo_tells_its_story() {
     let model = load(fixtures().join("demo"));
-    let options = GenerateOptions::default().temperature(0.0).max_tokens(12);
+    let options = GenerateOptions::default().temperature(0.0).max_tokens(40);
     let text = model.generate("Once upon a time", &options).unwrap().text().unwrap();
-    assert_eq!(text, " there was a captain called Greta, who had a basket of apples");
+    assert!(text.starts_with(" there was a captain called Greta, who had a basket of apples."), "{text}");
 }
 
 #[test]
