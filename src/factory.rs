@@ -138,7 +138,8 @@ crate::generate::setters! {
     /// known is refused. On the processor only.
     vision(on: bool) => policy.vision = on;
     /// The file that holds the vision tower of a GGUF model, which is loaded then ([`vision`](Self::vision)); by default the one in
-    /// the model's folder whose name has `mmproj` in it, and several of them are refused.
+    /// the model's folder whose name has `mmproj` in it, and several of them are refused. Of a model on the Hub it may be the name of a
+    /// file in the repository.
     mmproj(path: impl Into<PathBuf>) => policy.mmproj = Some(path.into());
     /// Whether a generation whose pages do not fit with those of others is refused, which is the default, or waits.
     admission(admission: Admission) => admission = admission;

@@ -12,6 +12,7 @@ use model_factory_diagnostics::{Hardware, Report};
 use std::path::Path;
 #[cfg(feature = "hub")]
 use std::{
+    borrow::Cow,
     cell::Cell,
     path::PathBuf,
     time::{Duration, Instant},
@@ -19,8 +20,8 @@ use std::{
 #[cfg(feature = "hub")]
 use {
     crate::progress::Stage,
-    model_factory_diagnostics::Diagnosis,
-    model_factory_hub::{Diagnose, Fault, Repository},
+    model_factory_diagnostics::{Diagnosis, report::HubModel},
+    model_factory_hub::{Diagnose, Fault, Mmproj, Repository},
 };
 
 impl ModelBuilder {
@@ -60,10 +61,12 @@ impl ModelBuilder {
         let id = &id.or_revision(self.revision.as_deref());
         let repository = match self.repository(id) {
             Ok(repository) => repository,
-            Err(Fault::Hub(error)) => return self.unread(path, error, hardware),
-            Err(Fault::Ambiguous(ids)) => return self.ambiguous(id, ids, hardware),
+            Err(fault) => return self.absent(id, fault, hardware),
         };
-        match repository.diagnose(|path, model| Found(self.diagnosis(path, Some(model), hardware))) {
+        let diagnose = |path: &Path, mmproj: Option<&Path>, model: &HubModel| {
+            Found(self.seeing_by(mmproj).diagnosis(path, Some(model), hardware))
+        };
+        match repository.diagnose(diagnose) {
             Ok(Found(diagnosis)) => diagnosis.report,
             Err(error) => self.unread(path, error, hardware),
         }
@@ -75,14 +78,14 @@ impl ModelBuilder {
         let hardware = self.hardware();
         let repository = self.repository(id).map_err(|fault| match fault {
             Fault::Hub(error) => load_error(error),
-            Fault::Ambiguous(ids) => Error::Refused(Box::new(self.ambiguous(id, ids, &hardware))),
+            fault => Error::Refused(Box::new(self.absent(id, fault, &hardware))),
         })?;
         // The time of a load does not include the download, which comes after the diagnosis.
         let (took, refused) = (Cell::new(Duration::ZERO), Cell::new(None));
         let on_progress = |done, total| self.on_progress.tell(Stage::Download, done, total);
-        let diagnosis = repository.fetch(&on_progress, |path, model| {
+        let diagnosis = repository.fetch(&on_progress, |path, mmproj, model| {
             let start = Instant::now();
-            let mut diagnosis = self.read_header(path, Some(model), &hardware);
+            let mut diagnosis = self.seeing_by(mmproj).read_header(path, Some(model), &hardware);
             if let (Some(draft), Some(ready)) = (&draft, &diagnosis.ready) {
                 let tokenizer = Tokenizer::from_header(&ready.header, &ready.spec.tokenizer).map_err(Error::from);
                 let path = PathBuf::from(id.to_string());
@@ -104,13 +107,33 @@ impl ModelBuilder {
 
     fn repository(&self, id: &HubId) -> Result<Repository, Fault> {
         let options = self.hub.clone().map_or_else(hub::HubOptions::from_env, Ok)?;
-        Repository::open(id, &options, &self.cancel)
+        let mmproj = match &self.policy.mmproj {
+            // A file of this machine is taken as it is.
+            Some(path) if path.exists() => Mmproj::Unused,
+            Some(name) => name.to_str().map_or(Mmproj::Unused, Mmproj::Named),
+            None if self.policy.vision => Mmproj::InFolder,
+            None => Mmproj::Unused,
+        };
+        Repository::open(id, &options, mmproj, &self.cancel)
     }
 
-    fn ambiguous(&self, id: &HubId, ids: Vec<String>, hardware: &Hardware) -> Report {
+    /// This builder, for a model whose vision tower is in the file `mmproj`.
+    fn seeing_by(&self, mmproj: Option<&Path>) -> Cow<'_, ModelBuilder> {
+        mmproj.map_or(Cow::Borrowed(self), |mmproj| Cow::Owned(self.clone().mmproj(mmproj)))
+    }
+
+    fn absent(&self, id: &HubId, fault: Fault, hardware: &Hardware) -> Report {
         let path = PathBuf::from(id.to_string());
-        let candidates = ids.into_iter().map(PathBuf::from).collect();
-        let error = model_factory_diagnostics::Error::Ambiguous { path: path.clone(), candidates };
+        let paths = |names: Vec<String>| names.into_iter().map(PathBuf::from).collect();
+        let error = match fault {
+            Fault::Hub(error) => return self.unread(&path, error, hardware),
+            Fault::Ambiguous(ids) => {
+                model_factory_diagnostics::Error::Ambiguous { path: path.clone(), candidates: paths(ids) }
+            }
+            Fault::AmbiguousMmproj(names) => {
+                model_factory_diagnostics::Error::AmbiguousProjector { path: path.clone(), candidates: paths(names) }
+            }
+        };
         model_factory_diagnostics::unread(&error, &path, hardware, &self.policy)
     }
 }

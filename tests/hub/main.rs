@@ -6,6 +6,8 @@ mod common;
 mod content;
 mod faults;
 mod large;
+#[cfg(feature = "images")]
+mod mmproj;
 #[cfg(unix)]
 mod own;
 mod server;

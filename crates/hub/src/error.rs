@@ -84,9 +84,9 @@ pub enum HubError {
     /// A response does not follow the Hub's protocol (exit code 1).
     #[error("the answer to {url} is not the Hub's: {what}; check HF_ENDPOINT")]
     Answer { url: String, what: String },
-    /// No model in the repository has that quantization or file name (exit code 1).
-    #[error("{repo} has no model {wanted:?}; {}", match choices.is_empty() {
-        true => "it has no model that runs here".into(),
+    /// No model in the repository has that quantization or file name, or no vision tower that name (exit code 1).
+    #[error("{repo} has no {wanted:?}; {}", match choices.is_empty() {
+        true => "it has nothing of the kind".into(),
         false => format!("choose one of {}", choices.join(", ")),
     })]
     NoSuchModel { repo: String, wanted: String, choices: Vec<String> },

@@ -17,4 +17,4 @@ mod transfer;
 pub use error::HubError;
 pub use model_factory_format::{HubId, HubModel};
 pub use options::HubOptions;
-pub use repository::{Diagnose, Fault, Repository};
+pub use repository::{Diagnose, Fault, Mmproj, Repository};

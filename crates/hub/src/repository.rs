@@ -26,6 +26,17 @@ pub trait Diagnose {
     fn relocate(&mut self, from: &Path, to: &Path);
 }
 
+/// Which file of a GGUF model's vision tower is wanted with it.
+#[derive(Clone, Copy, Debug)]
+pub enum Mmproj<'n> {
+    /// None.
+    Unused,
+    /// The one in the model's folder whose name has `mmproj` in it, if there is one.
+    InFolder,
+    /// The file of this name in the repository.
+    Named(&'n str),
+}
+
 /// One model of one commit.
 pub struct Repository {
     id: HubId,
@@ -45,6 +56,8 @@ pub enum Fault {
     Hub(HubError),
     /// The repository holds several models, with these ids.
     Ambiguous(Vec<String>),
+    /// Several files are named like the model's vision tower.
+    AmbiguousMmproj(Vec<String>),
 }
 
 impl From<HubError> for Fault {
@@ -54,11 +67,17 @@ impl From<HubError> for Fault {
 }
 
 impl Repository {
-    /// Finds the model that `id` names. Asks the Hub unless `options` forbid it; `cancel` ends that, now and later.
+    /// Finds the model that `id` names, with the file of its vision tower as `mmproj` says. Asks the Hub unless `options` forbid it;
+    /// `cancel` ends that, now and later.
     ///
     /// # Errors
-    /// There is no model with that id, or there are several.
-    pub fn open(id: &HubId, options: &HubOptions, cancel: &CancellationToken) -> Result<Repository, Fault> {
+    /// There is no model with that id, or no such file, or there are several.
+    pub fn open(
+        id: &HubId,
+        options: &HubOptions,
+        mmproj: Mmproj<'_>,
+        cancel: &CancellationToken,
+    ) -> Result<Repository, Fault> {
         let revision = id.revision().unwrap_or(MAIN).to_owned();
         if !is_revision(&revision) {
             return Err(Fault::Hub(HubError::NotFound { id: format!("{}@{revision}", id.repo()) }));
@@ -83,15 +102,19 @@ impl Repository {
             Fault::Hub(HubError::NoSuchModel { .. }) if options.offline => Fault::Hub(absent()),
             fault => fault,
         })?;
+        let selection = selection.with_mmproj(&names, id, mmproj)?;
         Ok(Repository { id: id.clone(), revision, commit, names, selection, cache, client })
     }
 
-    /// Diagnoses the model by `diagnose`: its files in the cache, else its headers on the Hub, where paths in the
+    /// Diagnoses the model by `diagnose`, which is given its path, that of its vision tower's file, and its name: its files in the cache, else its headers on the Hub, where paths in the
     /// diagnosis are those of the repository.
     ///
     /// # Errors
     /// An error of the Hub or the cache.
-    pub fn diagnose<D: Diagnose>(&self, diagnose: impl Fn(&Path, &HubModel) -> D) -> Result<D, HubError> {
+    pub fn diagnose<D: Diagnose>(
+        &self,
+        diagnose: impl Fn(&Path, Option<&Path>, &HubModel) -> D,
+    ) -> Result<D, HubError> {
         let Some((_, mirror)) = self.mirror()? else { return Ok(self.diagnosed(&self.folder(), diagnose)) };
         let mut diagnosis = self.diagnosed(mirror.path(), diagnose);
         diagnosis.relocate(mirror.path(), self.id.repo().as_ref());
@@ -106,7 +129,7 @@ impl Repository {
     pub fn fetch<D: Diagnose>(
         &self,
         on_progress: &dyn Fn(u64, u64),
-        diagnose: impl Fn(&Path, &HubModel) -> D,
+        diagnose: impl Fn(&Path, Option<&Path>, &HubModel) -> D,
     ) -> Result<D, HubError> {
         let (mirror, folder) = (self.mirror()?, self.folder());
         let Some((client, mirror)) = mirror else {
@@ -150,11 +173,11 @@ impl Repository {
         self.cache.snapshot(&self.commit)
     }
 
-    fn diagnosed<D>(&self, folder: &Path, diagnose: impl Fn(&Path, &HubModel) -> D) -> D {
-        let files = match &self.selection {
-            Selection::Gguf(parts) => parts.clone(),
-            Selection::Safetensors | Selection::Nothing => Vec::new(),
+    fn diagnosed<D>(&self, folder: &Path, diagnose: impl Fn(&Path, Option<&Path>, &HubModel) -> D) -> D {
+        let (files, mmproj) = match &self.selection {
+            Selection::Gguf { parts, mmproj } => (parts.clone(), mmproj.as_ref().map(|name| folder.join(name))),
+            Selection::Safetensors | Selection::Nothing => (Vec::new(), None),
         };
-        diagnose(&self.selection.path(folder), &self.id.model(files))
+        diagnose(&self.selection.path(folder), mmproj.as_deref(), &self.id.model(files))
     }
 }

@@ -1,7 +1,7 @@
 //! The names in a repository -> the files of one model.
 
 use crate::error::HubError;
-use crate::repository::Fault;
+use crate::repository::{Fault, Mmproj};
 use model_factory_format::HubId;
 use model_factory_format::header::repository::{
     companion, is_dense_weights, is_gguf, is_other_vocabulary, is_safetensors, same_split, shards, stem,
@@ -11,11 +11,14 @@ use std::path::{Path, PathBuf};
 /// The name of the safetensors model in an id, where there are other models.
 const SAFETENSORS: &str = "safetensors";
 
+/// What the names of the files of vision towers have in them.
+const MMPROJ: &str = "mmproj";
+
 /// The files of one model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Selection {
-    /// A GGUF file, or all parts of a split one.
-    Gguf(Vec<String>),
+    /// A GGUF file, or all parts of a split one, and the file of its vision tower, if that is wanted and there.
+    Gguf { parts: Vec<String>, mmproj: Option<String> },
     /// The files of a safetensors folder.
     Safetensors,
     /// No model: the names of the files show why.
@@ -77,14 +80,21 @@ fn choices(names: &[String]) -> Vec<Choice> {
     // Projectors, draft heads and importance matrices are known by their names: no header has been read.
     let is_model = |group: &Vec<String>| {
         let stem = stem(split(&group[0]).1).to_ascii_lowercase();
-        !stem.starts_with("mmproj") && !stem.starts_with("mtp-") && !stem.ends_with("imatrix")
+        !stem.contains(MMPROJ) && !stem.starts_with("mtp-") && !stem.ends_with("imatrix")
     };
     if groups.iter().any(is_model) || !choices.is_empty() {
         groups.retain(is_model);
     }
+    choices.extend(
+        groups
+            .into_iter()
+            .map(|parts| Choice { name: parts[0].clone(), selection: Selection::Gguf { parts, mmproj: None } }),
+    );
     choices
-        .extend(groups.into_iter().map(|group| Choice { name: group[0].clone(), selection: Selection::Gguf(group) }));
-    choices
+}
+
+fn is_mmproj(name: &str) -> bool {
+    is_gguf(name) && split(name).1.to_ascii_lowercase().contains(MMPROJ)
 }
 
 fn split(name: &str) -> (&str, &str) {
@@ -98,7 +108,7 @@ impl Choice {
 
     /// Whether the name ends in `wanted`, a quantization.
     fn is_of(&self, wanted: &str) -> bool {
-        let Selection::Gguf(_) = self.selection else { return false };
+        let Selection::Gguf { .. } = self.selection else { return false };
         let stem = stem(split(&self.name).1).to_ascii_lowercase();
         let front = stem.strip_suffix(&wanted.to_ascii_lowercase());
         // `Q4_K_M` is not the end of `IQ4_K_M`, and `K_M` is not the end of `Q4_K_M`.
@@ -128,10 +138,35 @@ fn quantization(stem: &str) -> Option<String> {
 }
 
 impl Selection {
+    /// Adds the file of a GGUF model's vision tower, as `wanted`; safetensors have their tower in their own files.
+    pub(super) fn with_mmproj(mut self, names: &[String], id: &HubId, wanted: Mmproj<'_>) -> Result<Selection, Fault> {
+        let Selection::Gguf { parts, mmproj } = &mut self else { return Ok(self) };
+        let folder = split(&parts[0]).0;
+        let found: Vec<&String> = match wanted {
+            Mmproj::Unused => Vec::new(),
+            Mmproj::Named(wanted) => names.iter().filter(|name| *name == wanted).collect(),
+            Mmproj::InFolder => {
+                let own = |name: &String| split(name).0 == folder && !parts.contains(name);
+                names.iter().filter(|name| is_mmproj(name) && own(name)).collect()
+            }
+        };
+        match (found.as_slice(), wanted) {
+            ([], Mmproj::Named(wanted)) => {
+                let (repo, choices) =
+                    (id.repo().into(), names.iter().filter(|name| is_mmproj(name)).cloned().collect());
+                return Err(HubError::NoSuchModel { repo, wanted: wanted.into(), choices }.into());
+            }
+            ([], _) => {}
+            ([one], _) => *mmproj = Some((*one).clone()),
+            (several, _) => return Err(Fault::AmbiguousMmproj(several.iter().map(|name| (*name).clone()).collect())),
+        }
+        Ok(self)
+    }
+
     /// The path to load when the files are in `folder`.
     pub(super) fn path(&self, folder: &Path) -> PathBuf {
         let first = match self {
-            Selection::Gguf(parts) => parts.first().map(String::as_str),
+            Selection::Gguf { parts, .. } => parts.first().map(String::as_str),
             // A folder of the cache may hold GGUF files too.
             Selection::Safetensors => Some("config.json").filter(|name| folder.join(name).exists()),
             Selection::Nothing => None,
@@ -141,7 +176,7 @@ impl Selection {
 
     /// The files other than weights.
     pub(super) fn companions<'n>(&self, names: &'n [String]) -> Vec<&'n String> {
-        if let Selection::Gguf(_) = self {
+        if let Selection::Gguf { .. } = self {
             return Vec::new();
         }
         let complete = names.iter().any(|name| name == "tokenizer.json");
@@ -154,7 +189,7 @@ impl Selection {
     pub(super) fn weights(&self, names: &[String], folder: &Path) -> Vec<String> {
         match self {
             Selection::Nothing => Vec::new(),
-            Selection::Gguf(parts) => parts.clone(),
+            Selection::Gguf { parts, mmproj } => parts.iter().chain(mmproj).cloned().collect(),
             Selection::Safetensors => {
                 let index = |name: &&String| !name.contains('/') && name.ends_with(".safetensors.index.json");
                 let index = names.iter().filter(index).find(|name| !name.starts_with("consolidated"));
@@ -186,12 +221,12 @@ mod tests {
         select(&names(files), &HubId::parse(id).unwrap()).map_err(|fault| match fault {
             Fault::Hub(HubError::NoSuchModel { repo, wanted, choices }) => (format!("no {wanted} in {repo}"), choices),
             Fault::Hub(error) => (error.to_string(), Vec::new()),
-            Fault::Ambiguous(ids) => ("several".into(), ids),
+            Fault::Ambiguous(ids) | Fault::AmbiguousMmproj(ids) => ("several".into(), ids),
         })
     }
 
     fn gguf(parts: &[&str]) -> Result<Selection, (String, Vec<String>)> {
-        Ok(Selection::Gguf(names(parts)))
+        Ok(Selection::Gguf { parts: names(parts), mmproj: None })
     }
 
     const QUANTIZED: [&str; 7] = [
@@ -228,6 +263,25 @@ mod tests {
         let alike = ids(&["o/m:M-Q4_K_M.gguf", "o/m:M-UD-Q4_K_M.gguf"]);
         assert_eq!(chosen(&QUANTIZED, "o/m:Q4_K_M"), alike);
         assert_eq!(chosen(&["a.gguf", "mmproj-a.gguf", "a-imatrix.gguf"], "o/m"), gguf(&["a.gguf"]));
+    }
+
+    #[test]
+    fn a_vision_tower_is_the_one_in_the_folder_or_the_one_that_is_named() {
+        let files = names(&["q4/a.gguf", "q4/a.MMPROJ.gguf", "mmproj.gguf", "q4/mmproj-readme.md", "q4/b/mmproj.gguf"]);
+        let id = HubId::parse("o/m").unwrap();
+        let with = |wanted| {
+            select(&files, &id)
+                .unwrap()
+                .with_mmproj(&files, &id, wanted)
+                .map(|found| found.weights(&files, "".as_ref()))
+        };
+        assert_eq!(with(Mmproj::Unused).unwrap(), ["q4/a.gguf"]);
+        assert_eq!(with(Mmproj::InFolder).unwrap(), ["q4/a.gguf", "q4/a.MMPROJ.gguf"]);
+        assert_eq!(with(Mmproj::Named("mmproj.gguf")).unwrap(), ["q4/a.gguf", "mmproj.gguf"]);
+        let Err(Fault::Hub(HubError::NoSuchModel { choices, .. })) = with(Mmproj::Named("q4/mmproj.gguf")) else {
+            panic!()
+        };
+        assert_eq!(choices, ["mmproj.gguf", "q4/a.MMPROJ.gguf", "q4/b/mmproj.gguf"]);
     }
 
     #[test]
