@@ -2,6 +2,7 @@
 //!
 //! All errors are here, so that every other module may use them and they use none.
 
+mod adapter;
 mod draft;
 mod embed;
 mod image;
@@ -12,6 +13,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use adapter::AdapterError;
 pub use draft::DraftError;
 pub use embed::EmbedError;
 pub use image::ImageError;
@@ -52,6 +54,9 @@ pub enum Error {
     /// There is no draft model, or it cannot guess for the model (exit code 2).
     #[error(transparent)]
     Draft(Box<DraftError>),
+    /// An adapter is of another model, or its model computes none (exit code 2; 13 on a GPU).
+    #[error(transparent)]
+    Adapter(Box<AdapterError>),
     /// A GPU cannot be used, or failed (the error's own exit code).
     #[cfg(feature = "cuda")]
     #[error(transparent)]
@@ -181,6 +186,7 @@ impl Error {
             Error::SessionFile(error) => error.kind(),
             Error::Grammar(error) if matches!(**error, GrammarError::Memory { .. }) => ErrorKind::OutOfMemory,
             Error::SoftTokens(error) if **error == SoftTokensError::Device => ErrorKind::Unsupported,
+            Error::Adapter(error) if **error == AdapterError::Device => ErrorKind::Unsupported,
             Error::EmptyPrompt
             | Error::SoftTokens(_)
             | Error::Image(_)
@@ -191,6 +197,7 @@ impl Error {
             | Error::Grammar(_)
             | Error::Tool(_)
             | Error::OtherModel
+            | Error::Adapter(_)
             | Error::Draft(_) => ErrorKind::InvalidRequest,
             Error::OutOfMemory { .. } => ErrorKind::OutOfMemory,
             Error::Cancelled => ErrorKind::Cancelled,
@@ -217,6 +224,7 @@ impl Error {
             Error::Hub(error) => error.code(),
             Error::Encode(_) => 1,
             Error::SoftTokens(error) if **error == SoftTokensError::Device => 13,
+            Error::Adapter(error) if **error == AdapterError::Device => 13,
             _ => match self.kind() {
                 ErrorKind::InvalidRequest | ErrorKind::TooLong => 2,
                 ErrorKind::Unsupported => 10,
@@ -330,7 +338,7 @@ macro_rules! boxed {
 }
 
 boxed!(Draft(DraftError), Embed(EmbedError), Grammar(GrammarError), SessionFile(SessionFileError));
-boxed!(Image(ImageError), SoftTokens(SoftTokensError), Tool(ToolError));
+boxed!(Adapter(AdapterError), Image(ImageError), SoftTokens(SoftTokensError), Tool(ToolError));
 
 impl From<TextError> for Error {
     fn from(error: TextError) -> Self {
@@ -376,6 +384,8 @@ mod tests {
             (EngineError::Image { found: "a".into(), expected: "b".into() }.into(), ErrorKind::InvalidRequest, 2),
             (EngineError::SoftTokens(SoftTokensError::NoGrid).into(), ErrorKind::InvalidRequest, 2),
             (SoftTokensError::Device.into(), ErrorKind::Unsupported, 13),
+            (AdapterError::Device.into(), ErrorKind::Unsupported, 13),
+            (AdapterError::OtherModel.into(), ErrorKind::InvalidRequest, 2),
             (EngineError::CacheBudget { asked: 2, left: 1, budget: 1 }.into(), ErrorKind::OutOfMemory, 14),
             (EngineError::Internal("a test".into()).into(), ErrorKind::Internal, 1),
             (EngineError::Device { error: Arc::new(std::fmt::Error), code: 13 }.into(), ErrorKind::Unsupported, 13),

@@ -18,6 +18,7 @@
 
 /// The code of the guides, compiled and run with the doctests.
 #[cfg(doctest)]
+#[doc = include_str!("../docs/adapters.md")]
 #[doc = include_str!("../docs/batch.md")]
 #[doc = include_str!("../docs/constrained.md")]
 #[doc = include_str!("../docs/embeddings.md")]
@@ -29,6 +30,7 @@
 #[cfg_attr(feature = "async", doc = include_str!("../docs/streaming.md"))]
 struct Guides;
 
+mod adapter;
 mod answers;
 #[cfg(feature = "candle")]
 mod candle;
@@ -66,6 +68,7 @@ pub mod load {
     pub use model_factory_kernels::Isa;
 }
 
+pub use adapter::Adapter;
 #[cfg(feature = "candle")]
 pub use candle_core;
 pub use chat::{ChatOptions, Message};

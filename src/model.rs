@@ -1,5 +1,6 @@
 //! A loaded model: shared weights, and the report of what was loaded.
 
+use crate::adapter::AdapterRoom;
 use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder, Tower};
 use crate::error::Result;
@@ -52,6 +53,8 @@ pub(crate) struct Inner {
     pub(crate) threads: usize,
     pub(crate) load_time: Duration,
     pub(crate) draft: Option<Model>,
+    /// What steps take for adapters.
+    pub(crate) adapter_room: AdapterRoom,
     /// The rows of the images that were computed last.
     #[cfg(feature = "images")]
     pub(crate) image_cache: crate::pictures::ImageCache,
@@ -91,6 +94,7 @@ impl Inner {
             threads: 0,
             load_time: Duration::ZERO,
             draft: None,
+            adapter_room: AdapterRoom::default(),
             #[cfg(feature = "images")]
             image_cache: crate::pictures::ImageCache::default(),
         }

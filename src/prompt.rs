@@ -220,7 +220,8 @@ impl Session {
     /// # Errors
     /// `EmptyPrompt` when the prompt has no token, `ContextOverflow` when it does not fit, `TokenOutOfVocabulary`, `Encode`,
     /// `Chat` for messages of which the model's template makes no prompt, `Draft` for guesses by a draft model or a prediction head that is not there,
-    /// and `Option` or `EmptyStopString` for options out of range; nothing is forgotten then.
+    /// `Adapter` for an adapter of another model, and `Option` or `EmptyStopString` for options out of range; nothing is forgotten
+    /// then.
     pub fn generate<'p>(
         &mut self,
         prompt: impl Into<Prompt<'p>>,
@@ -280,6 +281,7 @@ impl Session {
             Speculation::Mtp if model.inner.engine.predictor.is_none() => return Err(DraftError::NoPredictor.into()),
             _ => {}
         }
+        let adapters = model.adapters(&options.adapters)?;
         let common = self.input().rows().common(prompt).min(prompt.len() - 1);
         let common = prompt.before_image(common);
         let before = prompt.slice(0..common).ids();
@@ -295,6 +297,9 @@ impl Session {
         state.admitted = admitted;
         if let Some(salt) = &options.cache_salt {
             self.set_cache_salt(Some(salt));
+        }
+        if !adapters.is_empty() {
+            self.use_adapters(adapters);
         }
         self.truncate(common);
         self.follow(options.speculate == Speculation::Mtp);

@@ -7,10 +7,12 @@
 //! up to there. All numbers outside of the JSON are little-endian, except
 //! ids and pages, which have the byte order of the machine; the header names its architecture.
 
+mod adapters;
 mod file;
 mod header;
 mod images;
 
+use crate::adapter::Adapter;
 use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder, KvCache, PageKind, PageMemory, Parts};
 use crate::error::{Error, Result, SessionFileProblem};
@@ -67,12 +69,14 @@ impl Session {
         let span = info_span!("save", path = %path.display(), tokens = self.len(), bytes = field::Empty).entered();
         let (decoder, fingerprint) = on_processor(model, path)?;
         let (cache, rotation) = self.cache();
+        // What other adapters made is computed again.
+        let cache = cache.filter(|cache| cache.adapters() == self.adapters());
         let cached = cache.map_or(0, |cache| cache.len().min(self.len())); // guesses follow and are left out
         let (pages, state) = cache.map_or((&[][..], None), KvCache::held);
         let kv = KvSize::of_cpu(model.spec(), decoder.device().kv_dtype());
         let identity = identity(model, decoder.device(), fingerprint, digest);
-        let images = images::described(self.input());
-        let header = Header { identity, rotation, ids: self.len() as u64, images, cached: cached as u64 };
+        let (images, adapters) = (images::described(self.input()), adapters::described(self.adapters()));
+        let header = Header { identity, rotation, ids: self.len() as u64, images, adapters, cached: cached as u64 };
         file::replace(path, |out| {
             let io = |error| Error::io(path, error);
             write_header(out, &header).map_err(io)?;
@@ -107,6 +111,16 @@ impl Model {
     /// level of instruction sets or by another version of the library; `CacheBudget` as for a prompt of that length;
     /// `OutOfMemory`; `Io`. What a file claims takes no more memory than its bytes.
     pub fn restore(&self, path: impl AsRef<Path>) -> Result<Session> {
+        self.restore_with(path, &[])
+    }
+
+    /// Like [`restore`](Self::restore), for a session that was saved with adapters: those of the file are found among `adapters`, and
+    /// their factors are the file's.
+    ///
+    /// # Errors
+    /// The errors of [`restore`](Self::restore), and `SessionFile` for an adapter of the file that is not given; `Adapter` for one of
+    /// another model.
+    pub fn restore_with(&self, path: impl AsRef<Path>, adapters: &[Adapter]) -> Result<Session> {
         let path = path.as_ref();
         let _span =
             info_span!("restore", path = %path.display(), tokens = field::Empty, bytes = field::Empty).entered();
@@ -117,6 +131,7 @@ impl Model {
         if let Some(difference) = header.identity.difference(&expected) {
             return Err(file.problem(difference));
         }
+        let adapters = adapters::found(&file, &header.adapters, adapters, self)?;
         let (ids, cached) = self.counts(&header, &file)?;
         let kv = KvSize::of_cpu(self.spec(), decoder.device().kv_dtype());
         let bytes = file.position + body_bytes(decoder.device(), kv, ids, cached) + state_bytes(self.spec(), cached);
@@ -128,6 +143,7 @@ impl Model {
         let ids = self.read_ids(&mut file, ids)?;
         let input = images::read(&mut file, &header.images, ids, self)?;
         let mut cache = decoder.cache();
+        cache.set_adapters(&adapters);
         cache.reserve(cached)?;
         let Parts { pages, state, .. } = cache.restoring(cached)?;
         for (index, kind, slots) in used(kv, cached) {

@@ -7,6 +7,7 @@ mod draft;
 mod guesses;
 mod predict;
 
+use crate::adapter::Adapter;
 use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
 use crate::decoder::{Batching, KvCache, Rotation};
@@ -21,6 +22,7 @@ use crate::scheduler::{Run, RunOutput};
 use guesses::Guesses;
 pub(crate) use guesses::{Begun, guessed_wrong};
 use model_factory_diagnostics::spec::ImageRows;
+use model_factory_engine::adapter::Adapters;
 use predict::Predicted;
 use std::sync::{Arc, Weak};
 use tracing::field::Empty;
@@ -50,6 +52,7 @@ pub struct Session {
     rotation: Rotation,
     /// The salt of the prompt cache: pages are shared only with sequences of the same one.
     salt: Option<Arc<str>>,
+    adapters: Adapters,
     input: Input,
     guesses: Guesses,
     /// The session of the draft model, if it has guessed.
@@ -91,8 +94,10 @@ impl Session {
 
     /// A sequence of `input`; `cache` holds the first of it, and its keys are rotated by `rotation`.
     pub(crate) fn from_parts(model: Model, input: Input, cache: Option<KvCache>, rotation: Rotation) -> Session {
+        let adapters = cache.as_ref().map_or_else(Adapters::default, |cache| cache.adapters().clone());
         Session {
             model,
+            adapters,
             cache,
             rotation,
             salt: None,
@@ -131,6 +136,30 @@ impl Session {
     /// session that is stepped by hand. What it shared under another salt is computed again by the next step.
     pub fn set_cache_salt(&mut self, salt: Option<&str>) {
         self.salt = salt.map(Arc::from);
+    }
+
+    /// From now on computes with these adapters, each with its factor. The same as
+    /// [`GenerateOptions::adapter`](crate::GenerateOptions::adapter), for a session that is stepped by hand; here none means none. What it
+    /// computed with others is computed again by the next step.
+    ///
+    /// # Errors
+    /// `Adapter` for one that was loaded for another model, `Option` for a factor that is not finite; the session is as it was.
+    pub fn set_adapters(&mut self, adapters: &[(Adapter, f64)]) -> Result<()> {
+        let adapters = self.model.adapters(adapters)?;
+        self.use_adapters(adapters);
+        Ok(())
+    }
+
+    pub(crate) fn use_adapters(&mut self, adapters: Adapters) {
+        if self.adapters != adapters {
+            self.forget_guesses();
+            self.adapters = adapters;
+        }
+    }
+
+    /// The adapters that it computes with.
+    pub(crate) fn adapters(&self) -> &Adapters {
+        &self.adapters
     }
 
     /// Bytes the cache has allocated.
@@ -294,7 +323,7 @@ impl Session {
     ///
     /// A model with longrope scaling rotates a sequence longer than its original context in another way. As in
     /// transformers, a sequence that grows past that length, or is truncated below it, is computed again; so is one that was shared
-    /// under another salt. Its ids are kept meanwhile, so an interruption loses no token.
+    /// under another salt, or computed with other adapters. Its ids are kept meanwhile, so an interruption loses no token.
     ///
     /// # Errors
     /// The errors of [`Session::next_logits`]; the session is as it was.
@@ -317,6 +346,7 @@ impl Session {
         let (rotation, held) = (compute.rotation(reach), cache.len());
         let reservation = self.reservation.upgrade();
         cache.set_salt(self.salt.as_ref());
+        cache.set_adapters(&self.adapters);
         if rotation != self.rotation || cache.len() < held {
             cache.clear();
             self.rotation = rotation;
@@ -416,6 +446,7 @@ impl Session {
         input.extend(self.input.rows())?;
         let mut fork = Session::from_parts(self.model.clone(), input, cache, self.rotation);
         fork.salt.clone_from(&self.salt);
+        fork.adapters = self.adapters.clone();
         Ok(fork)
     }
 

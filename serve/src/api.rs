@@ -12,7 +12,9 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{StreamExt, TryStreamExt, select_all};
-use model_factory::{CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Model, ToolChoice};
+use model_factory::{
+    Adapter, CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Model, ToolChoice,
+};
 use model_factory_openai::{ApiError, ChunkBuilder, CompletionRequest, EmbeddingRequest, RequestError, append};
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -37,6 +39,8 @@ pub(crate) struct Server {
     pub(crate) model: Model,
     /// The model's name for clients.
     pub(crate) name: String,
+    /// The names of adapters, each of which clients ask for as for a model; the first of a name counts.
+    pub(crate) adapters: Vec<(String, Adapter)>,
     pub(crate) access: Access,
     /// Whether requests without a salt of their own share prefixes: then their senders may learn of each other's prompts.
     pub(crate) shares_prefixes: bool,
@@ -135,9 +139,29 @@ impl Server {
         Err(ApiError::new(404, message, Some("model"), Some("model_not_found")).into())
     }
 
-    fn model(&self) -> Value {
-        let (id, context) = (&self.name, self.model.context_length());
-        json!({ "id": id, "object": "model", "created": 0, "owned_by": "model-factory", "context_length": context })
+    /// The name that a request asks for, and its adapter where that is one's name.
+    ///
+    /// # Errors
+    /// For another model.
+    fn asked(&self, asked: Option<&str>) -> Result<(&str, Option<&Adapter>), Refusal> {
+        let adapter =
+            self.adapters.iter().find(|(name, _)| asked.is_some_and(|asked| asked == name && asked != self.name));
+        match adapter {
+            Some((name, adapter)) => Ok((name, Some(adapter))),
+            None => self.is_meant(asked).map(|()| (&*self.name, None)),
+        }
+    }
+
+    /// The model, and after it its adapters.
+    fn models(&self) -> impl Iterator<Item = Value> {
+        let context = self.model.context_length();
+        let model = move |id: &str| json!({ "id": id, "object": "model", "created": 0, "owned_by": "model-factory", "context_length": context });
+        let adapter = move |(name, _): &(String, Adapter)| {
+            let mut listed = model(name);
+            listed["parent"] = Value::from(&*self.name);
+            listed
+        };
+        std::iter::once(model(&self.name)).chain(self.adapters.iter().map(adapter))
     }
 
     /// The options of a request with the salt of its prompt cache: the caller's own, or one for only this request if
@@ -172,13 +196,15 @@ impl Server {
             }
             let mut request = read(&body.bytes).map_err(ApiError::from)?;
             drop(body);
-            server.is_meant(request.model.as_deref())?;
+            let (name, adapter) = server.asked(request.model.as_deref())?;
+            let name = name.to_owned();
+            request.options.adapters = adapter.map(|adapter| (adapter.clone(), 1.0)).into_iter().collect();
             if request.answers() > outline.answers {
                 return Err(failed(Error::Internal("a request of more answers than its outline".into())).into());
             }
             request.options = server.salted(request.options);
             request.options.cancel = Some(token);
-            let builder = ChunkBuilder::new(&request, &server.model, &server.name);
+            let builder = ChunkBuilder::new(&request, &server.model, &name);
             request.tokenize(&server.model).map_err(failed)?;
             Ok((server, request, builder, held))
         };
@@ -340,11 +366,12 @@ impl Drop for CancelOnDrop {
 }
 
 async fn models(State(server): State<Arc<Server>>) -> impl IntoResponse {
-    json_body(json!({ "object": "list", "data": [server.model()] }).to_string())
+    json_body(json!({ "object": "list", "data": server.models().collect::<Value>() }).to_string())
 }
 
 async fn one_model(State(server): State<Arc<Server>>, Path(id): Path<String>) -> Answer {
-    server.is_meant(Some(&id)).map(|()| json_body(server.model().to_string()))
+    let mut models = server.models().filter(|model| model["id"] == *id);
+    server.asked(Some(&id)).map(|_| json_body(models.next().unwrap_or_default().to_string()))
 }
 
 async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {

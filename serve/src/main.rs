@@ -60,6 +60,9 @@ struct Arguments {
     /// The model's name for clients; that of the file or folder when absent.
     #[arg(long)]
     name: Option<String>,
+    /// An adapter (LoRA) of the model, which requests ask for by NAME in the place of the model's; may be repeated.
+    #[arg(long, value_name = "NAME=PATH", value_parser = lora)]
+    lora: Vec<(String, PathBuf)>,
     /// Where to run: auto, cpu, or cuda and cuda:N.
     #[arg(long, default_value = "auto", value_parser = common::device)]
     device: DeviceChoice,
@@ -130,8 +133,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let large = Builder::new_current_thread().max_blocking_threads(1).build().map_err(failed)?;
     let of_path = || Some(path.file_name()?.to_string_lossy().trim_end_matches(".gguf").to_owned());
+    let load_adapter = |(name, path): &(String, PathBuf)| Ok((name.clone(), model.load_adapter(path)?));
     let server = Arc::new(Server {
         name: arguments.name.clone().or_else(of_path).unwrap_or_else(|| "model".into()),
+        adapters: arguments.lora.iter().map(load_adapter).collect::<Result<_, Error>>()?,
         model,
         shares_prefixes: arguments.share_prefixes || is_local || key.is_some(),
         access: Access { key, is_local, hosts: arguments.allowed_host.clone() },
@@ -149,6 +154,14 @@ fn finish<T>(runtimes: [Runtime; 2], main: impl Future<Output = T>) -> T {
     let done = runtimes[0].block_on(main);
     runtimes.into_iter().for_each(Runtime::shutdown_background);
     done
+}
+
+/// `NAME=PATH`.
+fn lora(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.into(), path.into())),
+        _ => Err("expected NAME=PATH, such as support=path/to/adapter".into()),
+    }
 }
 
 fn load(arguments: &Arguments, path: &Path) -> Result<Model, Error> {

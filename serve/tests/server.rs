@@ -391,3 +391,53 @@ fn wrong_options_end_it() {
     let (_, port) = server.address.rsplit_once(':').expect("a port");
     assert_eq!(run(&["--port", port]), Some(1), "the port is taken");
 }
+
+/// Writes an adapter of the demo model that changes the output of its first layer's attention.
+fn write_adapter(folder: &std::path::Path) {
+    let config = std::fs::read(fixture("demo/config.json")).expect("keys of the model");
+    let config: Value = serde_json::from_slice(&config).expect("JSON");
+    let size = |key: &str| config[key].as_u64().expect("a size");
+    let inputs = size("num_attention_heads")
+        * config["head_dim"].as_u64().unwrap_or(size("hidden_size") / size("num_attention_heads"));
+    let (a, b) = (4 * inputs, 4 * size("hidden_size"));
+    let front = "base_model.model.model.layers.0.self_attn.o_proj";
+    let header = json!({
+        format!("{front}.lora_A.weight"): { "dtype": "F32", "shape": [1, inputs], "data_offsets": [0, a] },
+        format!("{front}.lora_B.weight"): { "dtype": "F32", "shape": [size("hidden_size"), 1], "data_offsets": [a, a + b] },
+    });
+    let header = header.to_string();
+    let floats = (0..(a + b) / 4).flat_map(|index| (index as f32 * 0.7).sin().to_le_bytes());
+    let bytes = (header.len() as u64).to_le_bytes().into_iter().chain(header.bytes()).chain(floats);
+    std::fs::write(folder.join("adapter_model.safetensors"), bytes.collect::<Vec<u8>>()).expect("tensors are written");
+    let keys = json!({ "peft_type": "LORA", "r": 1, "lora_alpha": 8, "target_modules": ["o_proj"] });
+    std::fs::write(folder.join("adapter_config.json"), keys.to_string()).expect("keys are written");
+}
+
+#[test]
+fn adapters_are_asked_for_as_models_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write_adapter(folder.path());
+    let (server, plain) = (demo(&["--lora", &format!("tuned={}", folder.path().display())]), demo(&[]));
+    let (_, models) = server.get("/v1/models");
+    let models: Value = serde_json::from_str(&models).expect("JSON");
+    let listed = models["data"].as_array().expect("a list");
+    assert_eq!(listed.len(), 2, "{models}");
+    assert_eq!(
+        (&listed[0]["id"], &listed[1]["id"], &listed[1]["parent"]),
+        (&json!("demo"), &json!("tuned"), &json!("demo"))
+    );
+    assert_eq!(server.get("/v1/models/tuned").0, 200);
+    assert_eq!(server.get("/v1/models/other").0, 404);
+
+    let ask = |server: &Server, model: &str| {
+        let asked = json!({ "model": model, "prompt": "Once upon a time", "max_tokens": 12, "temperature": 0 });
+        let (status, answer) = server.post(TEXT, &asked);
+        assert_eq!((status, &answer["model"]), (200, &json!(model)), "{answer}");
+        answer["choices"][0]["text"].clone()
+    };
+    let expected = ask(&plain, "demo");
+    assert_eq!(ask(&server, "demo"), expected);
+    assert_ne!(ask(&server, "tuned"), expected);
+    assert_eq!(ask(&server, "demo"), expected, "nothing is left of the adapter");
+    assert_eq!(server.post(TEXT, &json!({ "model": "other", "prompt": "a" })).0, 404);
+}

@@ -1,5 +1,6 @@
 //! The options of a generation and their ranges.
 
+use crate::adapter::{Adapter, check_scales};
 use crate::cancel::CancellationToken;
 use crate::chat::ChatOptions;
 use crate::error::{Error, Result};
@@ -53,6 +54,10 @@ pub struct GenerateOptions {
     /// token, and nothing with other salts. Prompts without a salt share whole pages of 256 tokens with each other, so that no
     /// count and no time tells more about the prompts of others. `None` leaves a session its salt; a new session has none.
     pub cache_salt: Option<String>,
+    /// What is added to the products of the model's weights: adapters, each with a factor, in the order of their sums. None leave a
+    /// session those that it has; a new session has none. It is not part of the JSON.
+    #[serde(skip)]
+    pub adapters: Vec<(Adapter, f64)>,
     /// Ends the generation when it is cancelled, also in the middle of the prompt. It is not part of the JSON.
     #[serde(skip)]
     pub cancel: Option<CancellationToken>,
@@ -174,6 +179,7 @@ impl GenerateOptions {
     pub fn check(&self) -> Result<()> {
         self.sampling.in_range()?;
         self.in_range()?;
+        check_scales(&self.adapters)?;
         self.grammar.as_ref().map_or(Ok(()), Grammar::check)?;
         Ok(StopStrings::new(&self.stop).map(drop)?)
     }
@@ -216,6 +222,7 @@ impl Default for GenerateOptions {
             speculative_tokens: None,
             chat: ChatOptions::default(),
             cache_salt: None,
+            adapters: Vec::new(),
             cancel: None,
         }
     }
@@ -274,6 +281,12 @@ setters! {
 }
 
 impl GenerateOptions {
+    /// Adds `adapter`, by the factor `scale`, to those that the generation has: 1 is as it was trained.
+    pub fn adapter(mut self, adapter: &Adapter, scale: f64) -> Self {
+        self.adapters.push((adapter.clone(), scale));
+        self
+    }
+
     /// Adds `bias` to the logit of `token`.
     pub fn logit_bias(mut self, token: u32, bias: f64) -> Self {
         self.sampling.logit_bias.insert(token, bias);

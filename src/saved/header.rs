@@ -29,6 +29,9 @@ pub(super) struct Header {
     /// The images among them, in order; their vectors follow the ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) images: Vec<SavedImage>,
+    /// The adapters that they were computed with, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) adapters: Vec<SavedAdapter>,
     /// The number of ids whose keys and values follow: all, unless computing them again was interrupted.
     pub(super) cached: u64,
 }
@@ -47,6 +50,16 @@ pub(super) struct SavedImage {
     /// The number of layers after which vectors are added.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) deepstack: u64,
+}
+
+/// An adapter of a saved session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SavedAdapter {
+    /// What its files are known by.
+    pub(super) digest: [u8; 32],
+    /// The bits of its factor, an f64.
+    pub(super) scale: u64,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form

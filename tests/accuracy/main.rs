@@ -1,6 +1,7 @@
 //! Whole models against the truth: logits, ids, hidden states and vectors, the same bits however they are computed.
 
 mod accuracy;
+mod adapters;
 #[path = "../common/mod.rs"]
 mod common;
 mod determinism;

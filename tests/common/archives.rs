@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const WEIGHTS: &str = "model.safetensors";
 
@@ -43,6 +43,16 @@ pub(crate) fn unpacked(name: &str) -> PathBuf {
 
 /// The folder of an archive that is in this folder of the fixtures.
 pub(crate) fn unpacked_from(within: &str, name: &str) -> PathBuf {
+    extracted(within, name, |folder| {
+        let dtypes = [(Dtype::F32, "f32"), (Dtype::BF16, "bf16"), (Dtype::F16, "f16")];
+        let folders = dtypes.map(|(dtype, name)| (dtype, folder.join(name)));
+        let whole = folders.iter().find(|(_, folder)| folder.join(WEIGHTS).exists()).expect("weights");
+        folders.iter().filter(|(_, folder)| folder.exists()).for_each(|lacking| complete(whole, lacking));
+    })
+}
+
+/// The same of any archive, which `complete` is called with once.
+pub(crate) fn extracted(within: &str, name: &str, complete: impl Fn(&Path)) -> PathBuf {
     let archive = fixtures().join(within).join(format!("{name}.tar.gz"));
     let bytes = fs::read(&archive).unwrap_or_else(|error| panic!("{}: {error}", archive.display()));
     // gzip ends by a checksum and the length.
@@ -53,10 +63,7 @@ pub(crate) fn unpacked_from(within: &str, name: &str) -> PathBuf {
         fs::create_dir_all(&all).expect("a folder for archives");
         let made = tempfile::tempdir_in(&all).expect("a folder");
         tar::Archive::new(flate2::read::GzDecoder::new(&*bytes)).unpack(made.path()).expect("a sound archive");
-        let dtypes = [(Dtype::F32, "f32"), (Dtype::BF16, "bf16"), (Dtype::F16, "f16")];
-        let folders = dtypes.map(|(dtype, name)| (dtype, made.path().join(name)));
-        let whole = folders.iter().find(|(_, folder)| folder.join(WEIGHTS).exists()).expect("weights");
-        folders.iter().filter(|(_, folder)| folder.exists()).for_each(|lacking| complete(whole, lacking));
+        complete(made.path());
         // Another test may have been faster.
         let _ = fs::rename(made.path(), &folder);
         assert!(folder.exists(), "{} was not made", folder.display());
@@ -83,11 +90,16 @@ fn complete((stored, whole): &(Dtype, PathBuf), (dtype, folder): &(Dtype, PathBu
     }
     let weights = fs::read(whole.join(WEIGHTS)).expect("weights");
     let weights = SafeTensors::deserialize(&weights).expect("sound weights");
+    write_as(&folder.join(WEIGHTS), &weights, *stored, *dtype);
+}
+
+/// Writes tensors with those of `stored` in another dtype.
+pub(crate) fn write_as(path: &Path, weights: &SafeTensors<'_>, stored: Dtype, dtype: Dtype) {
     // Others stay: a few are F32 in BF16's folder too.
     let made: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = weights
         .iter()
-        .map(|(name, tensor)| match tensor.dtype() == *stored {
-            true => (name.to_owned(), *dtype, tensor.shape().to_vec(), convert(tensor.data(), *stored, *dtype)),
+        .map(|(name, tensor)| match tensor.dtype() == stored {
+            true => (name.to_owned(), dtype, tensor.shape().to_vec(), convert(tensor.data(), stored, dtype)),
             false => (name.to_owned(), tensor.dtype(), tensor.shape().to_vec(), tensor.data().to_vec()),
         })
         .collect();
@@ -95,7 +107,7 @@ fn complete((stored, whole): &(Dtype, PathBuf), (dtype, folder): &(Dtype, PathBu
         (name, TensorView::new(*dtype, shape.clone(), bytes).expect("the shape of the bytes"))
     });
     let metadata = Some([("format".to_owned(), "pt".to_owned())].into());
-    safetensors::serialize_to_file(views, metadata, &folder.join(WEIGHTS)).expect("weights are written");
+    safetensors::serialize_to_file(views, metadata, path).expect("weights are written");
 }
 
 /// Weights in another dtype: those of F32 are rounded, others are the same numbers.

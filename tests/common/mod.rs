@@ -1,6 +1,7 @@
 //! Fixture discovery and comparison, shared by the integration tests.
 #![allow(dead_code, clippy::expect_used, clippy::print_stdout)] // every test binary uses its own part, and says what it skips
 
+pub(crate) mod adapters;
 pub(crate) mod archives;
 pub(crate) mod given;
 pub(crate) mod phi_128k;

@@ -1,5 +1,6 @@
 //! Files -> models: what is read, copied, cancelled and refused.
 
+mod adapters;
 mod classic;
 #[path = "../common/mod.rs"]
 mod common;

@@ -303,9 +303,11 @@ impl WeightTypes for CudaDevice {
 impl Device for CudaDevice {
     type Pass<'b> = CudaPass;
 
+    const ADAPTERS: bool = false;
+
     const BATCH_INVARIANT: bool = false; // attention's parts and the products' forms depend on the rows
 
-    fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<DeviceMatrix> {
+    fn matrix(&self, weights: &Weights, linear: &LinearWeights, _: usize) -> Result<DeviceMatrix> {
         DeviceMatrix::new(&self.gpu, &self.weights, weights, linear)
     }
 

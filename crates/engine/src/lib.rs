@@ -8,6 +8,7 @@
 
 #![warn(missing_debug_implementations)]
 
+pub mod adapter;
 pub mod cache_budget;
 pub mod cpu;
 #[allow(missing_debug_implementations)]

@@ -175,6 +175,12 @@ pub enum IncompleteKind {
     /// A tensor the model needs is absent.
     #[error("tensor {name} is missing{}", nearest_list(nearest))]
     TensorMissing { name: String, nearest: Vec<String> },
+    /// A tensor of an adapter for what is no linear layer of the model, or one whose products are not computed by themselves.
+    #[error(
+        "tensor {tensor} is for {module}, which is no linear layer of the model that takes adapters{}",
+        nearest_list(nearest)
+    )]
+    NoSuchLayer { tensor: String, module: String, nearest: Vec<String> },
     /// A tensor's shape contradicts the model's sizes; both shapes are outermost first, and `because` names the
     /// quantities that the expected one is computed from.
     #[error("tensor {name} has shape {found:?}, expected {expected:?} ({because})")]

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+pub mod adapter;
 pub mod block;
 pub mod family;
 pub mod plan;

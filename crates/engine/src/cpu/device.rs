@@ -55,10 +55,14 @@ impl WeightTypes for CpuDevice {
 impl Device for CpuDevice {
     type Pass<'b> = CpuPass<'b>;
 
+    const ADAPTERS: bool = true;
+
     const BATCH_INVARIANT: bool = true;
 
-    fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Matrix> {
-        Matrix::new(weights, linear, self.isa, self.activations())
+    fn matrix(&self, weights: &Weights, linear: &LinearWeights, place: usize) -> Result<Matrix> {
+        let mut matrix = Matrix::new(weights, linear, self.isa, self.activations())?;
+        matrix.place = place;
+        Ok(matrix)
     }
 
     fn load_norm(&self, weights: &Weights, norm: &NormWeights) -> Result<NormVectors> {
@@ -128,7 +132,7 @@ impl Device for CpuDevice {
         let matrices = mixer.inputs();
         let CpuPass { batch, hidden, projected, .. } = pass;
         projected.resize(batch.rows * matrices.iter().map(|matrix| matrix.outputs).sum::<usize>(), 0.0);
-        let operands = self.normed(norm, hidden, &matrices)?;
+        let operands = self.adapted(batch, norm, hidden, &matrices)?;
         Ok(self.multiply(&matrices, &operands, batch.rows, projected)?)
     }
 
@@ -153,8 +157,8 @@ impl Device for CpuDevice {
         dense: &DenseWeights<Self>,
     ) -> Result<()> {
         pass.activated = Operands::default(); // the last layer's memory is used again
-        let inputs = self.normed(norm, &pass.hidden, &dense.inputs())?;
-        pass.activated = self.up_activate(&inputs, pass.batch.rows, dense)?;
+        let inputs = self.adapted(&pass.batch, norm, &pass.hidden, &dense.inputs())?;
+        pass.activated = self.up_activate(&pass.batch, &inputs, pass.batch.rows, dense)?;
         Ok(())
     }
 
@@ -169,7 +173,8 @@ impl Device for CpuDevice {
         match operand {
             Operand::Activated => self.add_product(activated, batch.rows, matrix, output, product, hidden),
             Operand::Mixed => {
-                self.add_product(&self.normed(None, mixed, &[matrix])?, batch.rows, matrix, output, product, hidden)
+                let operands = self.adapted(batch, None, mixed, &[matrix])?;
+                self.add_product(&operands, batch.rows, matrix, output, product, hidden)
             }
         }
     }
@@ -198,7 +203,7 @@ impl Device for CpuDevice {
     ) -> Result<()> {
         let CpuPass { batch, hidden, logits, .. } = pass;
         *logits = memory::zeros(batch.rows * self.buffers.logits, "logits")?;
-        let operands = self.normed(Some(norm), hidden, &[head])?;
+        let operands = self.adapted(batch, Some(norm), hidden, &[head])?;
         self.multiply(&[head], &operands, batch.rows, logits)?;
         if scale != 1.0 || cap.is_some() {
             self.pool.chunks(logits, TASK_ELEMENTS, |_, logits| {

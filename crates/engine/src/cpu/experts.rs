@@ -5,11 +5,12 @@
 //! of all of them in the second, where a task adds up the experts' outputs for a row in the order of their indices.
 
 use super::activation::activate;
+use super::adapters::Reader;
 use super::device::CpuPass;
 use super::operand::Operands;
 use super::routing::{Choice, choose};
 use super::{CpuDevice, Matrix, NormVectors, scratch};
-use crate::decoder::{ExpertLayers, Output};
+use crate::decoder::{Batch, ExpertLayers, Output};
 use crate::memory::{self, Refusals, Result};
 use crate::{error, kernels};
 use model_factory_spec::block::ExpertInput;
@@ -93,11 +94,12 @@ impl ExpertLayers<CpuDevice> for CpuDevice {
         let activated = match experts.input {
             ExpertInput::Weighed => {
                 let (inputs, each) = self.weighed(&normed, width, &mut rows)?;
-                self.activate_visits(&inputs, width, experts, &visits, &each)?
+                self.activate_visits(&pass.batch, &inputs, experts, &visits, [&each, &rows])?
             }
-            _ => self.activate_visits(&normed, width, experts, &visits, &rows)?,
+            _ => self.activate_visits(&pass.batch, &normed, experts, &visits, [&rows, &rows])?,
         };
-        let shared = experts.shared.as_ref().map(|shared| self.activate_shared(&normed, tokens, shared)).transpose()?;
+        let shared = experts.shared.as_ref().map(|shared| self.activate_shared(&pass.batch, &normed, tokens, shared));
+        let shared = shared.transpose()?;
         pass.routed = Routed { visits, rows, activated, shared };
         Ok(())
     }
@@ -187,16 +189,17 @@ impl CpuDevice {
         Ok((inputs, memory::collected(each, "the rows of experts")?))
     }
 
-    /// Computes the input of the down projection of each visit.
+    /// Computes the input of the down projection of each visit: `rows` are those of `normed`, and those of `batch`.
     fn activate_visits(
         &self,
+        batch: &Batch<'_>,
         normed: &[f32],
-        width: usize,
         experts: &ExpertsWeights<Self>,
         visits: &[Visit],
-        rows: &[VisitRow],
+        [rows, of_batch]: [&[VisitRow]; 2],
     ) -> Result<Vec<Operands>> {
         let ExpertsWeights { up, activation, down, .. } = experts;
+        let width = experts.router.inputs;
         let (gate, feed_forward) = (activation.gate().and_then(ExpertGates::apart), experts.feed_forward());
         // Rows of the up projection for each column of the down projection, and rows of gates in front of them.
         let (turns, in_front) = match activation.gate() {
@@ -204,17 +207,19 @@ impl CpuDevice {
             Some(ExpertGates::InFront) => (1, feed_forward),
             _ => (1, 0),
         };
-        let forms = |visit: &Visit| {
-            let gate = gate.map(|gate| gate.of(visit.expert).0.form);
-            std::iter::once(up.of(visit.expert).0.form).chain(gate)
+        let readers = |visit: &Visit| {
+            let gate = gate.map(|gate| Reader::of(gate, visit.expert));
+            std::iter::once(Reader::of(up, visit.expert)).chain(gate)
         };
         let inputs = if normed.len() == width {
             // All experts read the one row.
-            let all = visits.iter().flat_map(forms);
-            vec![Operands::gather(self.isa, all, 1, width, |_| normed)?]
+            let all = || visits.iter().flat_map(readers);
+            let mut one = Operands::gather(self.isa, all().map(|reader| reader.matrix.form), 1, width, |_| normed)?;
+            self.adapt_here(&mut one, batch, all(), std::iter::once(0), |_, out| out.copy_from_slice(normed))?;
+            vec![one]
         } else {
             let row = |index: usize| &normed[rows[index].row * width..][..width];
-            self.gathered(visits, forms, width, row)?
+            self.gathered((batch, of_batch), visits, readers, width, row)?
         };
         let mut activated = memory::zeros(rows.len() * feed_forward, "the activations of experts")?;
         let mut bands = memory::reserved(visits.len() + 1, "the tasks of experts")?;
@@ -259,15 +264,18 @@ impl CpuDevice {
             }));
         });
         refusals.into_result()?;
-        let forms = |visit: &Visit| std::iter::once(down.of(visit.expert).0.form);
-        self.gathered(visits, forms, feed_forward, |index| &activated[index * feed_forward..][..feed_forward])
+        let readers = |visit: &Visit| std::iter::once(Reader::of(down, visit.expert));
+        let row = |index: usize| &activated[index * feed_forward..][..feed_forward];
+        self.gathered((batch, of_batch), visits, readers, feed_forward, row)
     }
 
-    /// The rows of each visit, of `width` elements, which `row` gives for [`Routed::rows`], in the forms that it reads.
-    fn gathered<'x, F: Iterator<Item = kernels::Form>>(
+    /// The rows of each visit, of `width` elements, which `row` gives for [`Routed::rows`], in the forms that its `readers` read, and
+    /// what adapters make of them.
+    fn gathered<'x, 'm, F: Iterator<Item = Reader<'m>>>(
         &self,
+        (batch, of_batch): (&Batch<'_>, &[VisitRow]),
         visits: &[Visit],
-        forms: impl Fn(&Visit) -> F + Sync,
+        readers: impl Fn(&Visit) -> F + Sync,
         width: usize,
         row: impl Fn(usize) -> &'x [f32] + Sync,
     ) -> Result<Vec<Operands>> {
@@ -277,16 +285,27 @@ impl CpuDevice {
         self.pool.chunks(&mut gathered, 1, |index, out| {
             let visit = &visits[index];
             let rows = |index| row(visit.rows.start + index);
-            let made = Operands::gather(self.isa, forms(visit), visit.rows.len(), width, rows);
-            refusals.note(made.map(|made| out[0] = made));
+            let forms = readers(visit).map(|reader| reader.matrix.form);
+            let made = Operands::gather(self.isa, forms, visit.rows.len(), width, rows).and_then(|made| {
+                out[0] = made;
+                let places = visit.rows.clone().map(|index| of_batch[index].row);
+                self.adapt_here(&mut out[0], batch, readers(visit), places, |token, to| to.copy_from_slice(rows(token)))
+            });
+            refusals.note(made);
         });
         refusals.into_result()?;
         Ok(gathered)
     }
 
-    fn activate_shared(&self, normed: &[f32], tokens: usize, shared: &SharedExpert<Self>) -> Result<SharedRows> {
-        let inputs = self.normed(None, normed, &shared.dense.inputs())?;
-        let activated = self.up_activate(&inputs, tokens, &shared.dense)?;
+    fn activate_shared(
+        &self,
+        batch: &Batch<'_>,
+        normed: &[f32],
+        tokens: usize,
+        shared: &SharedExpert<Self>,
+    ) -> Result<SharedRows> {
+        let inputs = self.adapted(batch, None, normed, &shared.dense.inputs())?;
+        let activated = self.up_activate(batch, &inputs, tokens, &shared.dense)?;
         let mut weights = memory::zeros(tokens, "the weights of the shared expert")?;
         match &shared.router {
             Some(router) => {

@@ -21,6 +21,8 @@ const COLUMNS: usize = 128;
 /// A weight `[outputs, inputs]` with its kernel and bias.
 #[derive(Clone, Debug)]
 pub struct Matrix {
+    /// Its place among the matrices of the model, by which adapters know it.
+    pub(super) place: usize,
     kernel: Kernel,
     /// How it reads activations.
     pub(super) form: Form,
@@ -175,6 +177,7 @@ impl Matrix {
             form => form,
         };
         Ok(Matrix {
+            place: 0,
             kernel,
             form: rule.map_or(form, Form::Int8),
             weight: match scaling {
@@ -258,7 +261,19 @@ impl Matrix {
         Ok(())
     }
 
-    /// `y` `[tokens, rows]` = the given rows times `operands`, bias included.
+    /// Multiplies `y` `[tokens, rows]`, products with the given rows, by their multipliers.
+    fn multiply_by_keys(&self, rows: &Range<usize>, y: &mut [f32]) {
+        let mut start = 0;
+        for &(end, factor) in &self.multipliers {
+            let of = start.max(rows.start)..end.min(rows.end);
+            for y in y.chunks_exact_mut(rows.len()).filter(|_| !of.is_empty()) {
+                y[of.start - rows.start..of.end - rows.start].iter_mut().for_each(|y| *y *= factor);
+            }
+            start = end;
+        }
+    }
+
+    /// `y` `[tokens, rows]` = the given rows times `operands`, with the bias and what adapters add.
     pub(super) fn rows(&self, isa: Isa, rows: Range<usize>, operands: &Operands, y: &mut [f32]) -> memory::Result<()> {
         let (input, weight) = (operands.of(self.form), || self.weight.rows(rows.clone()));
         match &self.scales {
@@ -299,19 +314,15 @@ impl Matrix {
             let factor = if *divides { 1.0 / factor } else { factor };
             y.iter_mut().for_each(|y| *y *= factor);
         }
-        let mut start = 0;
-        for &(end, factor) in &self.multipliers {
-            let of = start.max(rows.start)..end.min(rows.end);
-            for y in y.chunks_exact_mut(rows.len()).filter(|_| !of.is_empty()) {
-                y[of.start - rows.start..of.end - rows.start].iter_mut().for_each(|y| *y *= factor);
-            }
-            start = end;
-        }
+        self.multiply_by_keys(&rows, y);
         if let Some(bias) = &self.bias {
             let bias = floats(bias, rows.clone());
             y.chunks_exact_mut(rows.len()).for_each(|y| kernels::add_floats(isa, y, bias));
         }
-        Ok(())
+        let mut adapted = operands.adapted.iter().filter(|adapted| adapted.adds_to(self.place, &rows));
+        adapted.try_for_each(|adapted| {
+            adapted.add(isa, rows.clone(), y, |products| self.multiply_by_keys(&rows, products))
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 //! over memory of its own: the norm before, the residual sum or the gated activation after.
 
 mod activation;
+mod adapters;
 mod attention;
 mod columns;
 #[allow(missing_debug_implementations)] // what a pass works in

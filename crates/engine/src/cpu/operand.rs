@@ -1,5 +1,6 @@
 //! Activations in the forms that kernels read, in memory that later products use again.
 
+use super::adapters::Adapted;
 use crate::kernels::{Form, Input, Isa};
 use crate::memory;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,8 @@ impl Spare {
 pub(super) struct Operands {
     spare: Spare,
     forms: Vec<Input>,
+    /// What adapters make of some of them.
+    pub(super) adapted: Vec<Adapted>,
 }
 
 impl Operands {
@@ -39,7 +42,7 @@ impl Operands {
         width: usize,
         prepare: impl Fn(&mut Input, Form) -> memory::Result<()>,
     ) -> memory::Result<Operands> {
-        let mut operands = Operands { spare: spare.clone(), forms: Vec::with_capacity(1) };
+        let mut operands = Operands { spare: spare.clone(), forms: Vec::with_capacity(1), adapted: Vec::new() };
         for form in forms {
             if !operands.forms.iter().any(|input| input.form() == form) {
                 let mut input = spare.take(width, form);

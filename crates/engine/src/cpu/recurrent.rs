@@ -166,21 +166,22 @@ impl CpuDevice {
         Ok(refusals.into_result()?)
     }
 
-    /// `out` are the products of `matrices` with the first `inputs` of these columns of `rows`.
+    /// `out` are the products of `matrices` with the first `inputs` of these columns of the rows of `batch`.
     fn multiply_columns(
         &self,
+        batch: &Batch<'_>,
         matrices: &[&Matrix],
         columns: Columns<'_>,
         inputs: usize,
-        rows: usize,
         out: &mut [f32],
     ) -> Result<()> {
-        let forms = matrices.iter().map(|matrix| matrix.form);
-        let operands = Operands::prepare(&self.spare, forms, inputs, |input, form| {
+        let (rows, forms) = (batch.rows, matrices.iter().map(|matrix| matrix.form));
+        let mut operands = Operands::prepare(&self.spare, forms, inputs, |input, form| {
             input.fill(&self.pool, self.isa, form, rows, inputs, |row, x| {
                 x.copy_from_slice(&columns.row(row)[..inputs]);
             })
         })?;
+        self.adapt(&mut operands, batch, matrices, |row, x| x.copy_from_slice(&columns.row(row)[..inputs]))?;
         Ok(self.multiply(matrices, &operands, rows, out)?)
     }
 

@@ -30,6 +30,9 @@ pub trait Compute: Send + Sync {
     /// The most that a step of several sequences may take, so that it stays within the plan.
     fn step_room(&self) -> StepRoom;
 
+    /// Whether the products of adapters are added to those of the weights.
+    fn takes_adapters(&self) -> bool;
+
     /// How the rows of images attend.
     ///
     /// # Errors

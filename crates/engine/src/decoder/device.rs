@@ -2,6 +2,7 @@
 
 use super::page::{AllocatePage, PagePair};
 use super::{Angles, Checkpoint, Pixels, State};
+use crate::adapter::Adapters;
 use crate::error::{Error, Result};
 use crate::input::Span;
 use crate::memory;
@@ -33,12 +34,15 @@ pub trait Device: WeightTypes<Numbers = Vec<f32>> + Send + Sync + Sized + 'stati
     /// Whether a row has the same bits in every batch. Then pages of the KV cache are main memory, and are copied.
     const BATCH_INVARIANT: bool;
 
-    /// Finds a matrix and its kernels.
+    /// Whether the products of matrices have those of the adapters of each row added ([`Sequence::adapters`]).
+    const ADAPTERS: bool;
+
+    /// Finds a matrix and its kernels; `place` is its place among the matrices of the model.
     ///
     /// # Errors
     /// `Files` when a scale of an int8 weight is one that no sound model has; `Internal` for a dtype without kernels,
     /// which the diagnosis rules out.
-    fn matrix(&self, weights: &Weights, linear: &LinearWeights) -> Result<Self::Matrix>;
+    fn matrix(&self, weights: &Weights, linear: &LinearWeights, place: usize) -> Result<Self::Matrix>;
 
     /// Finds a norm.
     ///
@@ -361,12 +365,20 @@ pub struct Sequence<'b> {
     pub checkpoints: &'b mut [Checkpoint],
     /// The rows whose logits are wanted.
     pub wanted: Range<usize>,
+    /// What is added to the products of its rows.
+    pub adapters: Adapters,
 }
 
 impl Batch<'_> {
     /// Rows whose logits are wanted.
     pub fn wanted_rows(&self) -> usize {
         self.sequences.iter().map(|sequence| sequence.wanted.len()).sum()
+    }
+
+    /// Whether an adapter of some of its rows changes the matrix at `place`.
+    pub(crate) fn adapts(&self, place: usize) -> bool {
+        let changes = |adapters: &Adapters| adapters.iter().any(|(adapter, _)| adapter.of(place).is_some());
+        self.sequences.iter().any(|sequence| changes(&sequence.adapters))
     }
 
     /// The position of `row` in its sequence.

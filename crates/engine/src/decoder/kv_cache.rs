@@ -7,6 +7,7 @@ use super::page_pool::PagePool;
 use super::prefixes::{LEAST_COPIED, Node, Place, Prefixes};
 use super::rope::Rotation;
 use super::state::{Checkpoint, State};
+use crate::adapter::Adapters;
 use crate::cache_budget::Reservation;
 use crate::error::Result;
 use crate::input::Rows;
@@ -25,6 +26,8 @@ pub struct KvCache {
     places: Vec<Place>,
     /// The salt of the sequences that it shares pages with.
     salt: Option<Arc<str>>,
+    /// The adapters that its positions are computed with.
+    adapters: Adapters,
     len: usize,
     /// The state of layers that are not attention, from the first [`reserve`](Self::reserve) on.
     state: Option<State>,
@@ -56,6 +59,7 @@ impl KvCache {
             spare: Vec::new(),
             places: Vec::new(),
             salt: None,
+            adapters: Adapters::default(),
             len: 0,
             state: None,
             checkpoints: Vec::new(),
@@ -94,7 +98,8 @@ impl KvCache {
 
     /// The place of the next page that is not offered.
     fn place(&self, rotation: Rotation) -> Place {
-        self.places.last().cloned().unwrap_or_else(|| Place::Start(rotation, self.salt.clone()))
+        let start = || Place::Start(rotation, self.salt.clone(), self.adapters.clone());
+        self.places.last().cloned().unwrap_or_else(start)
     }
 
     /// Whether the next position begins a page, and all before it are offered.
@@ -345,6 +350,19 @@ impl KvCache {
         self.salt = salt.cloned();
     }
 
+    /// From now on computes with `adapters`. If its positions were computed with others it forgets them.
+    pub fn set_adapters(&mut self, adapters: &Adapters) {
+        if self.adapters != *adapters {
+            self.clear();
+            self.adapters = adapters.clone();
+        }
+    }
+
+    /// The adapters that its positions are computed with.
+    pub fn adapters(&self) -> &Adapters {
+        &self.adapters
+    }
+
     /// The salt of the sequences that it shares pages with.
     pub fn salt(&self) -> Option<&Arc<str>> {
         self.salt.as_ref()
@@ -472,7 +490,7 @@ impl KvCache {
         let shared = self.pages[..whole].iter().map(|pair| PagePair { full: Arc::clone(&pair.full), window: None });
         fork.pages = shared.collect();
         (fork.places, fork.len, fork.from_file) = (self.places.clone(), whole * KV_PAGE, self.from_file);
-        fork.salt = self.salt.clone();
+        (fork.salt, fork.adapters) = (self.salt.clone(), self.adapters.clone());
         let is_copied = self.len > fork.len || self.state.is_some() || self.has_windows();
         if is_copied && self.pool.copies {
             fork.reserve(self.len)?;

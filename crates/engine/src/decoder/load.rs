@@ -9,6 +9,8 @@ use model_factory_spec::spec::{LinearWeights, MapWeights, NormWeights, Stored};
 pub(super) struct Load<'a, D: Device> {
     pub(super) device: &'a D,
     pub(super) weights: &'a Weights,
+    /// Matrices that were loaded: the place of the next one.
+    pub(super) matrices: usize,
 }
 
 impl<D: Device> MapWeights<'_, Stored> for Load<'_, D> {
@@ -16,7 +18,9 @@ impl<D: Device> MapWeights<'_, Stored> for Load<'_, D> {
     type Error = Error;
 
     fn matrix(&mut self, matrix: &LinearWeights) -> Result<D::Matrix> {
-        self.device.matrix(self.weights, matrix)
+        let place = self.matrices;
+        self.matrices += 1;
+        self.device.matrix(self.weights, matrix, place)
     }
 
     fn norm(&mut self, norm: &NormWeights) -> Result<D::Norm> {

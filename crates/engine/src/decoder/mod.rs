@@ -104,7 +104,7 @@ impl<D: Device> Decoder<D> {
             keep: plan.kv_cache,
         };
         Ok(Decoder {
-            weights: spec.weights.try_map(&mut Load { device: &device, weights })?,
+            weights: spec.weights.try_map(&mut Load { device: &device, weights, matrices: 0 })?,
             mixes_rows,
             last_storing: storing.unwrap_or(layers.len().saturating_sub(1)),
             ropes,
@@ -154,6 +154,7 @@ impl<D: Device> Decoder<D> {
             let images = Some(*tokens).filter(|tokens| !tokens.spans().is_empty());
             let tokens = tokens.ids();
             let (start, rows) = (cache.len(), end..end + tokens.len());
+            let adapters = cache.adapters().clone();
             end = rows.end;
             for (rope, angles) in self.ropes.iter().zip(&mut angles) {
                 rope.extend(angles, rope.rotation(*reach), start..start + tokens.len(), images)?;
@@ -172,6 +173,7 @@ impl<D: Device> Decoder<D> {
                 second_text,
                 state,
                 checkpoints,
+                adapters,
             });
         }
         Ok(Batch { sequences, rows: end, angles })
@@ -289,6 +291,10 @@ impl<D: Device> Compute for Decoder<D> {
 
     fn step_room(&self) -> StepRoom {
         self.room
+    }
+
+    fn takes_adapters(&self) -> bool {
+        D::ADAPTERS
     }
 
     fn images(&self) -> Result<ImageRows> {

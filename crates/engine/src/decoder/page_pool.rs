@@ -112,6 +112,15 @@ impl PagePool {
         Ok(share)
     }
 
+    /// A share of `bytes` of the memory of caches, for what is not a cache and lies beside them. Pages that no sequence holds are
+    /// freed to make room.
+    ///
+    /// # Errors
+    /// `CacheBudget` when that is more than the sessions of the model leave.
+    pub fn hold(&self, bytes: u64) -> Result<CacheShare> {
+        self.share(bytes, None)
+    }
+
     /// Appends `count` pages of a kind to `pages`, or none; reserved bytes are used first.
     pub(super) fn allocate(
         &self,

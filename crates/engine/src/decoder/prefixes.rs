@@ -3,6 +3,7 @@
 use super::page::Page;
 use super::rope::Rotation;
 use super::state::Checkpoint;
+use crate::adapter::Adapters;
 use crate::input::{Piece, Rows, common};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ pub(super) const LEAST_COPIED: usize = 16;
 /// A place in the tree: the page that a page comes after.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
-    /// The beginning of a sequence with keys rotated in this way, and with this salt, or without one.
-    Start(Rotation, Option<Arc<str>>),
+    /// The beginning of a sequence with keys rotated in this way, with this salt, or without one, and with these adapters.
+    Start(Rotation, Option<Arc<str>>, Adapters),
     After(u64),
 }
 
@@ -196,7 +197,9 @@ mod tests {
     use crate::cache_budget::CacheBudget;
     use model_factory_spec::plan::StateSize;
 
-    const SALT: Place = Place::Start(Rotation::Short, None);
+    fn start() -> Place {
+        Place::Start(Rotation::Short, None, Adapters::default())
+    }
 
     /// Two pages of `bytes` each with the same first one, and a state after each of the last.
     fn tree(budget: &Arc<CacheBudget>, bytes: u64) -> Prefixes {
@@ -207,7 +210,7 @@ mod tests {
         };
         let sizes: Arc<[StateSize]> = [StateSize::default()].into();
         let mut prefixes = Prefixes::default();
-        let first = prefixes.insert(SALT, (&[1][..]).into(), page());
+        let first = prefixes.insert(start(), (&[1][..]).into(), page());
         for id in [2, 3] {
             let number = prefixes.insert(Place::After(first), (&[id][..]).into(), page());
             prefixes.keep(number, None, Some(Checkpoint::new(&sizes, 512, budget.share()).unwrap()));

@@ -4,6 +4,7 @@ use super::device::required;
 use super::layer::Layer;
 use super::load::Load;
 use super::{Angles, Batch, Device, Sequence};
+use crate::adapter::Adapters;
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
 use crate::memory;
@@ -84,7 +85,7 @@ impl<D: Device> Tower<D> {
         };
         let rope = spec.rope.map(|rope| (rope, spec.head_dim));
         let interpolated = spec.interpolated;
-        let weights = spec.weights.try_map(&mut Load { device: &device, weights })?;
+        let weights = spec.weights.try_map(&mut Load { device: &device, weights, matrices: 0 })?;
         Ok(Tower { weights, device, sizes, rope, interpolated })
     }
 
@@ -114,6 +115,7 @@ impl<D: Device> Tower<D> {
             second_text: None,
             state: None,
             checkpoints: &mut [],
+            adapters: Adapters::default(),
             wanted: 0..patches,
         };
         let mut sequences = memory::reserved(1, "the sequences of a batch")?;

@@ -217,6 +217,7 @@ impl Run {
             && cached < end
             && self.rotation == other.rotation
             && self.cache.salt() == other.cache.salt()
+            && self.cache.adapters() == other.cache.adapters()
             && end <= self.adoptable().min(other.input.len())
             && self.input.rows().starts_with(other.input.rows().slice(0..end))
     }

@@ -12,6 +12,7 @@ pub use parts::{
     GateWidth, GroupTable, HeadNorms, Normalized, Parallel, PlaceOfLayers, QueryScaling, Refusal, SparseGates,
     StateLayers, StateTable, Unrotated, Variant, Window, WindowPattern, WindowRope,
 };
+pub(crate) use role::ADAPTED;
 pub use role::{Bias, Biases, FusedName, Role, TensorName};
 pub use starts::LLAMA_LIKE_TENSORS;
 

@@ -160,6 +160,17 @@ pub enum Role {
     LaurelNorm,
 }
 
+/// The roles of linear layers that adapters may change: their products are all that is computed with them.
+#[rustfmt::skip]
+pub(crate) const ADAPTED: &[Role] = &[
+    Role::Q, Role::K, Role::V, Role::Qkv, Role::O, Role::AttentionGate, Role::QDown, Role::KvDown,
+    Role::Gate, Role::Up, Role::Down, Role::SharedGate, Role::SharedUp, Role::SharedDown,
+    Role::DeltaQkv, Role::DeltaQkvz, Role::DeltaBetaAlpha, Role::DeltaQ, Role::DeltaK, Role::DeltaV,
+    Role::DeltaBeta, Role::DeltaAlpha, Role::DeltaAlphaDown, Role::DeltaAlphaUp,
+    Role::MambaInput, Role::MambaStep, Role::StateGate, Role::StateGateDown, Role::StateGateUp, Role::StateOut,
+    Role::ConvIn, Role::ConvOut, Role::Head,
+];
+
 /// The names of one role's tensor.
 #[allow(missing_docs)] // of names that say it
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use super::reader::missing;
 use super::routed::{ExpertGates, ExpertMatrices, ExpertsWeights, Routing, SharedExpert};
 use super::tensors::{Fused, Rows, Tensors, is_flat, rows_of};
-use super::{BesideWeights, LinearWeights, Norm, NormWeights, Scaling};
+use super::{BesideWeights, LinearWeights, Module, Norm, NormWeights, Scaling};
 use crate::block::{ExpertInput, RouterScore};
 use crate::error::{Error, Result};
 use crate::family::{ByInputs, Role};
@@ -204,10 +204,11 @@ impl Tensors<'_> {
             let matrix = |expert: u64| {
                 let module = stem.replace("{expert}", &expert.to_string());
                 let tensor = self.checked(&format!("{module}.weight"), &[outputs, inputs], &because)?;
+                let of_adapters = Some(Module::whole(module.clone(), outputs));
                 let matrix = self.scaled(Rows { tensor, module, before: 0, total: outputs }, role)?;
                 match (matrix.scaling, self.scheme) {
                     (Some(Scaling::Int8(_)), Some(scheme)) => Err(unsupported(scheme)),
-                    (scaling, _) => Ok(LinearWeights { scaling, ..matrix }),
+                    (scaling, _) => Ok(LinearWeights { scaling, module: of_adapters, ..matrix }),
                 }
             };
             (0..count).map(matrix).collect::<Result<_>>()?
@@ -215,7 +216,8 @@ impl Tensors<'_> {
             let all = self.stacked(&self.weight_name(role, at), [count, outputs, inputs], &because)?;
             let bias = self.stacked_bias(role, layer, &format!("{stem}.bias"), [count, outputs], &because)?;
             let factor = self.gguf_factor(&stem, &all, count)?;
-            vec![LinearWeights { bias, factor, ..LinearWeights::new(all) }]
+            let module = Some(Module { experts: count, ..Module::whole(stem, count * outputs) });
+            vec![LinearWeights { bias, factor, module, ..LinearWeights::new(all) }]
         };
         Ok(ExpertMatrices { stored, outputs: outputs as usize })
     }

@@ -8,8 +8,8 @@ use super::tensors::{Options, Tensors};
 use super::unused::CACHE_SCALES;
 use super::vision;
 use super::{
-    Embeds, FrequencyFactors, LinearWeights, ModelSpec, ModelWeights, Rope, RopeScaling, RouterScore, Sampling, Sizes,
-    TextLimit, elements,
+    Embeds, FrequencyFactors, LinearWeights, ModelSpec, ModelWeights, Module, Rope, RopeScaling, RouterScore, Sampling,
+    Sizes, TextLimit, elements,
 };
 use crate::error::{Error, Result};
 use crate::family::{Evidence, Family, Role, Variant};
@@ -197,7 +197,9 @@ impl Tensors<'_> {
     fn head(&mut self, embedding: &LinearWeights, tied: bool) -> Result<(Option<LinearWeights>, bool)> {
         let name = self.weight_name(Role::Head, None);
         if tied && !self.stores(&name) {
-            return Ok((Some(LinearWeights { bias: self.bias(Role::Head, None)?, ..embedding.clone() }), true));
+            let total = embedding.outputs() as u64;
+            let module = Some(Module::whole(self.stem(Role::Head, None), total));
+            return Ok((Some(LinearWeights { bias: self.bias(Role::Head, None)?, module, ..embedding.clone() }), true));
         }
         if tied {
             self.reader.assume(format!(

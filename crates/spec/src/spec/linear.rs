@@ -19,6 +19,28 @@ pub struct LinearWeights {
     /// What products are multiplied by before a bias is added, where keys of the model say that: the outputs up to a number
     /// by the factor next to it. Empty where they do not.
     pub multipliers: Vec<(usize, f32)>,
+    /// The linear layer that it is rows of, where adapters may change that one.
+    pub module: Option<Module>,
+}
+
+/// The rows of a linear layer that a matrix is: all of them, or those of one role of a fused one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Its name in the file: that of its weight without `.weight`.
+    pub name: String,
+    /// Rows of it before these.
+    pub before: u64,
+    /// Rows of it in all.
+    pub total: u64,
+    /// The experts whose rows follow each other in it; 1 where it is of none, or of one.
+    pub experts: u64,
+}
+
+impl Module {
+    /// All rows of a linear layer.
+    pub(super) fn whole(name: String, total: u64) -> Module {
+        Module { name, before: 0, total, experts: 1 }
+    }
 }
 
 impl LinearWeights {
@@ -39,7 +61,15 @@ impl LinearWeights {
 
     /// Only `weight`.
     pub fn new(weight: TensorInfo) -> LinearWeights {
-        LinearWeights { weight, transposed: false, bias: None, scaling: None, factor: None, multipliers: Vec::new() }
+        LinearWeights {
+            weight,
+            transposed: false,
+            bias: None,
+            scaling: None,
+            factor: None,
+            multipliers: Vec::new(),
+            module: None,
+        }
     }
 
     /// The tensors that say how its product is scaled.

@@ -55,11 +55,12 @@ pub use images::ImagePrompt;
 pub use inspect::{Wanted, inspect, inspect_as};
 pub use latent::{LatentWeights, QueryWeights};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
-pub use linear::{Affine, Factor, FloatScales, Groups, Int8, Int8Activations, LinearWeights, Scaling};
+pub use linear::{Affine, Factor, FloatScales, Groups, Int8, Int8Activations, LinearWeights, Module, Scaling};
 pub use mixer::{
     AttentionWeights, ConvWeights, Decays, DeltaInput, DeltaNetWeights, KeyValueProjections, KeyValueWeights,
     KeysValues, MambaWeights, Mixer, MixerWeights, SecondProjections, SelectionWeights, ShortConvWeights,
 };
+pub(crate) use names::nearest as nearest_names;
 pub use norms::{Norm, NormWeights};
 pub use predictor::JoinedInput;
 pub use projector::ProjectorStep;

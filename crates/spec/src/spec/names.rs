@@ -41,7 +41,7 @@ pub(super) fn suffix<'n>(name: &'n str, pattern: &str) -> Option<&'n str> {
 }
 
 /// The three names that share the most with `name`: the longest common prefix and suffix together.
-pub(super) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n String>) -> Vec<String> {
+pub(crate) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n String>) -> Vec<String> {
     let common = |other: &str| {
         let prefix = name.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
         let suffix = name.bytes().rev().zip(other.bytes().rev()).take_while(|(a, b)| a == b).count();

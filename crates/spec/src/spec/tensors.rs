@@ -8,11 +8,11 @@ use super::names::{fill, nearest};
 use super::reader::Reader;
 use super::{
     AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueProjections, KeyValueWeights,
-    KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, Norm, NormWeights, Routing, Sizes,
+    KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, Module, Norm, NormWeights, Routing, Sizes,
 };
 use crate::block::QkvOrder;
 use crate::error::{Error, IncompleteKind, Result};
-use crate::family::{Bias, Family, HeadNorms, NormKind, Parallel, Role, StateLayers};
+use crate::family::{ADAPTED, Bias, Family, HeadNorms, NormKind, Parallel, Role, StateLayers};
 use crate::header::{Header, TensorInfo, TensorTable};
 use crate::quantization::{COLUMNS, Recognised, Scheme};
 use model_factory_dtypes::DType;
@@ -270,7 +270,9 @@ impl<'a> Tensors<'a> {
             self.check_float(&rows.tensor, "a float (matrices that are stored by inputs)")?;
         }
         let multipliers = self.multipliers(role, outputs as usize);
-        Ok(LinearWeights { transposed, bias: self.bias(role, layer)?, multipliers, ..self.scaled(rows, role)? })
+        let whole = || Module { before: rows.before, ..Module::whole(rows.module.clone(), rows.total) };
+        let module = ADAPTED.contains(&role).then(whole);
+        Ok(LinearWeights { transposed, bias: self.bias(role, layer)?, multipliers, module, ..self.scaled(rows, role)? })
     }
 
     /// What the products of a matrix of `role` are multiplied by.

@@ -4,7 +4,7 @@ use super::{Chunk, Columns, decays, softplus};
 use crate::cpu::CpuDevice;
 use crate::cpu::device::CpuPass;
 use crate::cpu::scratch::{with_scratch, with_scratch_parts};
-use crate::decoder::widened;
+use crate::decoder::{Batch, widened};
 use crate::error::Result;
 use crate::kernels::{
     DeltaRows, DeltaState, delta_scratch, exp_all, gate_sigmoid, l2_norm, softplus as softpluses, swiglu,
@@ -47,7 +47,7 @@ impl CpuDevice {
         let factors = decays(net.value_heads, &net.decay, net.decay_is_log)?;
         let decays = Decays { factors, biases: widened(&net.dt_bias, net.value_heads * net.decays())? };
         let CpuPass { batch, projected, mixed, .. } = pass;
-        let products = self.delta_products(net, batch.rows, width, projected)?;
+        let products = self.delta_products(net, batch, width, projected)?;
         self.advance_heads((batch, mixed), layer, [net.value_heads, net.key_dim, net.value_dim], &|index, chunk| {
             self.advance_delta_head(net, index, &decays, &products, chunk)
         })
@@ -57,10 +57,11 @@ impl CpuDevice {
     fn delta_products<'p>(
         &self,
         net: &DeltaNetWeights<Self>,
-        rows: usize,
+        batch: &Batch<'_>,
         width: usize,
         projected: &'p mut Vec<f32>,
     ) -> Result<Products<'p>> {
+        let rows = batch.rows;
         let (channels, values, heads) = (net.channels(), net.values(), net.value_heads);
         let Some(second) = &net.second else {
             let columns = |first| Columns::new(projected, width, first);
@@ -75,8 +76,8 @@ impl CpuDevice {
         let columns = |first| Columns::new(inputs, width, first);
         let [qkv, of_gates, strengths, of_alphas] =
             [0, channels, channels + rank, channels + rank + heads].map(columns);
-        self.multiply_columns(&[&second.gate], of_gates, rank, rows, gates)?;
-        self.multiply_columns(&[&second.alpha], of_alphas, rank, rows, alphas)?;
+        self.multiply_columns(batch, &[&second.gate], of_gates, rank, gates)?;
+        self.multiply_columns(batch, &[&second.alpha], of_alphas, rank, alphas)?;
         Ok(Products { qkv, gates: Columns::new(gates, values, 0), strengths, alphas: Columns::new(alphas, all, 0) })
     }
 }

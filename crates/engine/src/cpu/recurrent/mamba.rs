@@ -5,7 +5,7 @@ use super::{Chunk, Columns, decays, softplus};
 use crate::cpu::CpuDevice;
 use crate::cpu::device::CpuPass;
 use crate::cpu::scratch::{with_scratch, with_scratch_parts};
-use crate::decoder::widened;
+use crate::decoder::{Batch, widened};
 use crate::error::Result;
 use crate::kernels::{DeltaRows, DeltaState, ScanRows, ScanState, delta_scratch, divide_by_rms, exp_all, swiglu};
 use crate::memory;
@@ -40,7 +40,7 @@ impl CpuDevice {
         let CpuPass { batch, projected, mixed, .. } = pass;
         let width = projected.len() / batch.rows.max(1);
         let products = match &mamba.selection {
-            Some(selection) => self.select(mamba, selection, batch.rows, projected)?,
+            Some(selection) => self.select(mamba, selection, batch, projected)?,
             None => {
                 let columns = |first| Columns::new(projected, width, first);
                 let [keys, gates, steps] = [values, mamba.conv.channels, width - heads].map(columns);
@@ -72,16 +72,17 @@ impl CpuDevice {
         &self,
         mamba: &Weights,
         selection: &SelectionWeights<Self>,
-        rows: usize,
+        batch: &Batch<'_>,
         projected: &'p mut Vec<f32>,
     ) -> Result<Products<'p>> {
+        let rows = batch.rows;
         let (values, heads, &SelectionWeights { rank, norm_eps, .. }) = (mamba.values(), mamba.heads, selection);
         let (width, selected) = (2 * values, rank + 2 * mamba.state_dim);
         projected.resize(rows * (width + selected + heads), 0.0);
         let (inputs, rest) = projected.split_at_mut(rows * width);
         let (made, steps) = rest.split_at_mut(rows * selected);
         let matrices: Vec<_> = selection.matrices.iter().collect();
-        self.multiply_columns(&matrices, Columns::new(inputs, width, 0), values, rows, made)?;
+        self.multiply_columns(batch, &matrices, Columns::new(inputs, width, 0), values, made)?;
         if norm_eps.is_some() || !selection.norms.is_empty() {
             self.each_row(made, selected, |_, row| {
                 let mut rest = row;
@@ -97,7 +98,7 @@ impl CpuDevice {
                 Ok(())
             })?;
         }
-        self.multiply_columns(&[&mamba.step], Columns::new(made, selected, 0), rank, rows, steps)?;
+        self.multiply_columns(batch, &[&mamba.step], Columns::new(made, selected, 0), rank, steps)?;
         let (inputs, made, steps) = (&*inputs, &*made, &*steps);
         Ok(Products {
             values: Columns::new(inputs, width, 0),

@@ -1,0 +1,226 @@
+//! Folders of PEFT: `adapter_config.json` and `adapter_model.safetensors`.
+
+use super::pattern::Patterns;
+use super::{Pair, Stored, open, pairs, source};
+use crate::error::{ArchitectureErrorKind, Error, IncompleteKind, Result};
+use crate::header::Fields;
+use crate::header::config::{JsonFile, JsonObject};
+use crate::header::safetensors::SafetensorsFile;
+use crate::source::{Format, SourceFile};
+use serde_json::Value;
+use std::path::Path;
+
+/// The file of the keys.
+pub(super) const CONFIG: &str = "adapter_config.json";
+/// The file of the tensors.
+pub(super) const TENSORS: &str = "adapter_model.safetensors";
+
+/// The beginning of the names of tensors, and the ends of the two of a layer.
+const FRONT: &str = "base_model.model.";
+const ENDS: [&str; 2] = [".lora_A.weight", ".lora_B.weight"];
+
+/// Keys that change nothing of what a trained adapter computes: of training, of where it comes from, of how it was made.
+const OF_TRAINING: &[&str] = &[
+    "auto_mapping",
+    "base_model_name_or_path",
+    "exclude_modules",
+    "fan_in_fan_out",
+    "inference_mode",
+    "lora_dropout",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "runtime_config",
+    "task_type",
+];
+
+/// Keys that are read.
+const READ: &[&str] = &[
+    "alpha_pattern",
+    "bias",
+    "init_lora_weights",
+    "layers_pattern",
+    "layers_to_transform",
+    "lora_alpha",
+    "peft_type",
+    "r",
+    "rank_pattern",
+    "target_modules",
+    "use_rslora",
+];
+
+/// Reads the adapter in `folder`.
+pub(super) fn read(folder: &Path) -> Result<Stored> {
+    let (config_path, path) = (folder.join(CONFIG), folder.join(TENSORS));
+    let config = match JsonFile::optional(folder, CONFIG)? {
+        Some(config) => config,
+        None => return Err(Error::file_missing(folder, CONFIG, "it says how an adapter of PEFT is scaled")),
+    };
+    let keys = Keys::read(&config)?;
+    if !path.exists() {
+        let why = "it has the adapter's tensors; save them by PEFT's save_pretrained, which writes safetensors";
+        return Err(Error::file_missing(folder, TENSORS, why));
+    }
+    let (file, bytes) = open(&path)?;
+    let tensors = SafetensorsFile::parse(&path, 0, bytes, file)?.tensors;
+    let pairs = pairs(
+        &path,
+        tensors,
+        |name| side(&path, name),
+        ENDS,
+        |module, [a, b]| {
+            keys.check_target(&config_path, &a.name, module)?;
+            let rank = keys.ranks.of(module).unwrap_or(keys.rank);
+            let alpha = keys.alphas.of(module).unwrap_or(keys.alpha);
+            let divisor = if keys.by_root { (rank as f64).sqrt() } else { rank as f64 };
+            Ok(Pair { a, b, rank: Some(rank), scale: alpha / divisor })
+        },
+    )?;
+    if pairs.is_empty() {
+        let name = format!("{FRONT}..{}", ENDS[0]);
+        return Err(Error::incomplete(&path, IncompleteKind::TensorMissing { name, nearest: Vec::new() }));
+    }
+    let keys = SourceFile { bytes: open(&config_path)?.1, path: config_path };
+    Ok(Stored { source: source(folder, Format::Safetensors, &path, bytes, Some(keys)), pairs })
+}
+
+/// The layer of a tensor, and whether it is `B`.
+fn side(file: &Path, name: &str) -> Result<(String, bool)> {
+    let of_layer = name.strip_prefix(FRONT);
+    let found = of_layer.and_then(|name| (0..2).find_map(|side| Some((name.strip_suffix(ENDS[side])?, side == 1))));
+    found.map(|(module, is_b)| (module.to_owned(), is_b)).ok_or_else(|| {
+        let feature = format!("tensor {name}");
+        let expected = format!("only tensors {FRONT}..{} and ..{}", ENDS[0], ENDS[1]);
+        let kind = ArchitectureErrorKind::Feature { feature, key: "the adapter's tensors".into(), expected };
+        Error::Architecture { file: file.into(), kind }
+    })
+}
+
+/// What the keys say.
+struct Keys {
+    rank: u64,
+    alpha: f64,
+    ranks: Patterns<u64>,
+    alphas: Patterns<f64>,
+    /// Whether alpha is divided by the root of the rank.
+    by_root: bool,
+    /// Names of layers; none where it is a regular expression, or all of them.
+    targets: Option<Vec<String>>,
+    /// The layers that are changed, where not all.
+    layers: Option<Vec<u64>>,
+    /// What stands in front of the number of a layer.
+    layers_patterns: Vec<String>,
+}
+
+impl Keys {
+    fn read(config: &JsonFile) -> Result<Keys> {
+        let file = config.file();
+        let refuse = |key: &str, expected: &str| {
+            let found: String = config.object()[key].to_string().chars().take(60).collect();
+            let kind = ArchitectureErrorKind::Feature {
+                feature: format!("{} {found}", crate::error::escaped(key)),
+                key: crate::error::escaped(key),
+                expected: expected.into(),
+            };
+            Err(Error::Architecture { file: file.into(), kind })
+        };
+        match config.text("peft_type")? {
+            Some("LORA") => {}
+            None => return Err(Error::key_missing(file, "peft_type", "it says that the adapter is a LoRA")),
+            Some(_) => return refuse("peft_type", "LORA"),
+        }
+        for (key, value) in config.object() {
+            if OF_TRAINING.contains(&key.as_str()) || READ.contains(&key.as_str()) || is_off(value) {
+                continue;
+            }
+            return refuse(key, "no such key, null or false: it is not computed");
+        }
+        if !matches!(config.text("bias")?, None | Some("none")) {
+            return refuse("bias", "none");
+        }
+        // Other ways to begin change the base model too.
+        match config.object().get("init_lora_weights") {
+            None | Some(Value::Null | Value::Bool(_)) => {}
+            Some(Value::String(kind)) if ["gaussian", "orthogonal"].contains(&kind.as_str()) => {}
+            Some(_) => return refuse("init_lora_weights", "true, false, gaussian or orthogonal"),
+        }
+        const SCALES: &str = "it scales what the adapter adds";
+        let rank = config.unsigned("r")?.ok_or_else(|| Error::key_missing(file, "r", SCALES))?;
+        let alpha = config.number("lora_alpha")?.ok_or_else(|| Error::key_missing(file, "lora_alpha", SCALES))?;
+        let ranks = config.section("rank_pattern")?;
+        let ranks = Patterns::read(file, "rank_pattern", ranks, Value::as_u64, "a whole number")?;
+        let finite = |value: &Value| value.as_f64().filter(|alpha| alpha.is_finite());
+        let alphas = config.section("alpha_pattern")?;
+        let alphas = Patterns::read(file, "alpha_pattern", alphas, finite, "a finite number")?;
+        if rank == 0 {
+            return Err(Error::key_value(file, "r", "0", "a whole number from 1 up"));
+        }
+        let whole = config.whole();
+        let of_texts = |key: &str| -> Result<Option<Vec<String>>> {
+            match config.object().get(key) {
+                Some(Value::String(one)) => Ok(Some(vec![one.clone()])),
+                _ => {
+                    let list = whole.strings(key)?;
+                    list.map(|list| list.map(|name| name.map(str::to_owned)).collect::<Result<_>>()).transpose()
+                }
+            }
+        };
+        let is_text = matches!(config.object().get("target_modules"), Some(Value::String(_)));
+        let layers = match config.object().get("layers_to_transform") {
+            Some(Value::Number(_)) => config.unsigned("layers_to_transform")?.map(|layer| vec![layer]),
+            _ => whole.integers("layers_to_transform")?,
+        };
+        Ok(Keys {
+            rank,
+            alpha,
+            ranks,
+            alphas,
+            by_root: config.boolean("use_rslora")?.unwrap_or(false),
+            targets: if is_text { None } else { of_texts("target_modules")? },
+            layers: layers.filter(|layers| !layers.is_empty()),
+            layers_patterns: of_texts("layers_pattern")?.unwrap_or_default(),
+        })
+    }
+
+    /// Refuses a tensor of a layer that PEFT would not give an adapter by these keys, and so would not read.
+    fn check_target(&self, file: &Path, tensor: &str, module: &str) -> Result<()> {
+        let Some(targets) = &self.targets else { return Ok(()) };
+        let is_of = |target: &String| {
+            module.strip_suffix(target.as_str()).is_some_and(|front| front.is_empty() || front.ends_with('.'))
+        };
+        let stored = || format!("tensor {tensor} is stored");
+        if !targets.iter().any(is_of) {
+            return Err(Error::contradiction(file, "target_modules does not name its layer", stored()));
+        }
+        match (&self.layers, self.layer(module)) {
+            (Some(layers), Some(layer)) if !layers.contains(&layer) => {
+                let one = format!("layers_to_transform is without layer {layer}");
+                Err(Error::contradiction(file, one, stored()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of the layer that a module is in, as PEFT finds it.
+    fn layer(&self, module: &str) -> Option<u64> {
+        let parts: Vec<&str> = module.split('.').collect();
+        parts.windows(2).enumerate().find_map(|(index, pair)| {
+            let is_named = match self.layers_patterns.as_slice() {
+                [] => index > 0,
+                patterns => patterns.iter().any(|pattern| pattern == pair[0]),
+            };
+            pair[1].parse().ok().filter(|_| is_named && index + 2 < parts.len())
+        })
+    }
+}
+
+/// Whether a key says that something is not used.
+fn is_off(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Object(object) => object.is_empty(),
+        _ => false,
+    }
+}

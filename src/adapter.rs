@@ -1,0 +1,129 @@
+//! Adapters (LoRA) of a loaded model: read once, given to any number of generations.
+
+use crate::cache_budget::CacheShare;
+use crate::decoder::Compute;
+use crate::error::{AdapterError, Error, Result};
+use crate::model::{Inner, Model};
+use crate::weights::Weights;
+use model_factory_diagnostics::plan::step_rows;
+use model_factory_diagnostics::source::Format;
+use model_factory_engine::adapter::{self, AdapterSpec, Adapters};
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tracing::info_span;
+
+/// An adapter of one loaded model: what a fine-tune (LoRA) adds to the products of its weights, which stay as they are.
+/// [`Model::load_adapter`] makes one, [`GenerateOptions::adapter`](crate::GenerateOptions::adapter) gives it to a generation. Clones are
+/// the same adapter; its memory is free again when the last clone and the last session with it are gone.
+///
+/// ```no_run
+/// use model_factory::{GenerateOptions, UnifiedModelFactory};
+///
+/// let model = UnifiedModelFactory::load("path/to/model")?;
+/// let support = model.load_adapter("path/to/support-adapter")?; // a folder of PEFT, or a GGUF adapter for a GGUF model
+/// let options = GenerateOptions::default().adapter(&support, 1.0);
+/// let with = model.generate("Dear customer,", &options)?.text()?;
+/// let without = model.generate("Dear customer,", &GenerateOptions::default())?.text()?; // as if nothing were loaded
+/// # Ok::<(), model_factory::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Adapter {
+    engine: Arc<adapter::Adapter>,
+    model: Weak<Inner>,
+}
+
+impl Adapter {
+    /// The SHA-256 of its files, by which shared prefixes and saved sessions know it.
+    pub fn digest(&self) -> &[u8; 32] {
+        self.engine.digest()
+    }
+
+    /// The bytes that it takes of the memory of the model's KV caches.
+    pub fn bytes(&self) -> u64 {
+        self.engine.bytes()
+    }
+}
+
+impl PartialEq for Adapter {
+    fn eq(&self, other: &Adapter) -> bool {
+        Weak::ptr_eq(&self.model, &other.model) && self.digest() == other.digest()
+    }
+}
+
+impl fmt::Debug for Adapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Adapter(")?;
+        self.digest()[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        write!(f, ", {} bytes)", self.bytes())
+    }
+}
+
+/// What a step takes for the activations of adapters: once for all of a model, while there are any.
+#[derive(Debug, Default)]
+pub(crate) struct AdapterRoom(Mutex<Weak<CacheShare>>);
+
+impl AdapterRoom {
+    fn hold(&self, compute: &dyn Compute, bytes: u64) -> Result<Arc<CacheShare>> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(room) = held.upgrade() {
+            return Ok(room);
+        }
+        let room = Arc::new(compute.pages().hold(bytes)?);
+        *held = Arc::downgrade(&room);
+        Ok(room)
+    }
+}
+
+impl Model {
+    /// Reads the adapter at `path` for this model: a folder of PEFT (`adapter_config.json`, `adapter_model.safetensors`) where the
+    /// model is safetensors, a GGUF adapter where it is GGUF. Its matrices stay as the file stores them (F32, F16 or BF16), mapped,
+    /// and are checked against the model's; their bytes are taken from the memory of the KV caches.
+    ///
+    /// # Errors
+    /// `Files` for an adapter that is damaged, asks for what is not computed, or is of another model, by file, key and tensor; `Adapter`
+    /// for a model on a GPU; `Engine` when the sessions of the model leave too little memory (`CacheBudget`); `Io`.
+    pub fn load_adapter(&self, path: impl AsRef<Path>) -> Result<Adapter> {
+        let path = path.as_ref();
+        let _span = info_span!("adapter", path = %path.display()).entered();
+        let (compute, spec) = (self.compute(), self.spec());
+        if !compute.takes_adapters() {
+            return Err(AdapterError::Device.into());
+        }
+        let format = if self.report().input.kind == Some("gguf") { Format::Gguf } else { Format::Safetensors };
+        let adapter = AdapterSpec::read(path, spec, format)?;
+        let rows = step_rows(spec, self.context_length()) as u64;
+        let room = rows.saturating_mul(spec.feed_forward as u64).saturating_mul(size_of::<f32>() as u64);
+        let room = self.inner.adapter_room.hold(compute, room)?;
+        let share = compute.pages().hold(adapter.bytes())?;
+        let weights = Weights::map(&adapter.source)?;
+        let mut digest = Sha256::new();
+        weights.files().for_each(|file| {
+            digest.update((file.len() as u64).to_le_bytes());
+            digest.update(file);
+        });
+        let engine = adapter::Adapter::new(&adapter, &weights, digest.finalize().into(), [share.into(), room])?;
+        Ok(Adapter { engine: Arc::new(engine), model: Arc::downgrade(&self.inner) })
+    }
+
+    /// What sequences of this model add for `adapters`.
+    ///
+    /// # Errors
+    /// `Adapter` for one of another model, `Option` for a factor that is not finite.
+    pub(crate) fn adapters(&self, adapters: &[(Adapter, f64)]) -> Result<Adapters> {
+        check_scales(adapters)?;
+        match adapters.iter().all(|(adapter, _)| Weak::ptr_eq(&adapter.model, &Arc::downgrade(&self.inner))) {
+            true => Ok(Adapters::new(adapters.iter().map(|(adapter, scale)| (Arc::clone(&adapter.engine), *scale)))),
+            false => Err(AdapterError::OtherModel.into()),
+        }
+    }
+}
+
+/// `Option` for a factor that is not finite.
+pub(crate) fn check_scales(adapters: &[(Adapter, f64)]) -> Result<()> {
+    match adapters.iter().find(|(_, scale)| !scale.is_finite()) {
+        Some((_, value)) => Err(Error::Option { option: "adapter", value: *value, expected: "a finite factor" }),
+        None => Ok(()),
+    }
+}
