@@ -10,6 +10,7 @@ use crate::model::Model;
 use model_factory_diagnostics::plan::KEPT_IMAGES;
 use model_factory_diagnostics::spec::{Grid, VisionSpec};
 use model_factory_diagnostics::vision::PromptPiece;
+use model_factory_diagnostics::vision::processor::Place;
 use model_factory_images::{Image, Limits, Picture, Values};
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
@@ -87,10 +88,11 @@ impl Model {
         };
         for (number, image) in (1..).zip(images) {
             let size = Picture::open_size(image, &Limits::default());
-            let grids = size.and_then(|size| Ok(vision.grids(size)?));
-            let grids = grids.map_err(|error| refused(number, image, error))?;
-            let rows: usize = grids.iter().map(|grid| vision.tokens(*grid)).sum();
-            asked = asked.saturating_add(rows);
+            let geometry = size.and_then(|size| Ok(vision.processor.geometry(size)?));
+            let geometry = geometry.map_err(|error| refused(number, image, error))?;
+            let grids = vision.grids_of(&geometry);
+            let parts = || geometry.parts.iter().zip(grids.iter().map(|grid| vision.tokens(*grid)));
+            asked = asked.saturating_add(parts().map(|(_, rows)| rows).sum());
             if asked > limit {
                 return Err(Error::ContextOverflow { limit, asked });
             }
@@ -100,7 +102,29 @@ impl Model {
                     PromptPiece::Text(piece) => text.push_str(piece),
                     PromptPiece::Token(id) => text.push_str(&token(*id)?),
                     PromptPiece::Special(piece) => text.push_str(special(piece)?),
-                    PromptPiece::Rows => text.push_str(&placeholder.repeat(rows)),
+                    PromptPiece::Rows => {
+                        let whole = parts().filter(|(part, _)| !matches!(part.place, Place::Tile { .. }));
+                        text.push_str(&placeholder.repeat(whole.map(|(_, rows)| rows).sum()));
+                    }
+                    PromptPiece::Tiles { tile, line, overview } => {
+                        let mut current = None;
+                        for (part, rows) in parts() {
+                            let ended = match (part.place, current) {
+                                (Place::Tile { row, .. }, Some(before)) => row != before,
+                                (_, before) => before.is_some(),
+                            };
+                            text.push_str(if ended { *line } else { "" });
+                            let Place::Tile { row, column } = part.place else {
+                                text.push_str(if ended { *overview } else { "" });
+                                continue;
+                            };
+                            let [named, numbered] = [("{row}", row + 1), ("{column}", column + 1)];
+                            let tile = tile.replace(named.0, &named.1.to_string());
+                            text.push_str(&tile.replace(numbered.0, &numbered.1.to_string()));
+                            text.push_str(&placeholder.repeat(rows));
+                            current = Some(row);
+                        }
+                    }
                     PromptPiece::Lines(between) => {
                         let lines = grids.iter().flat_map(|grid| lines(vision, *grid));
                         let lines: Vec<String> = lines.map(|rows| placeholder.repeat(rows)).collect();
@@ -188,7 +212,7 @@ impl Model {
             }
         }
         let rows: Rows = parts.into();
-        let largest = vision.row_elements(vision.largest_within(self.context_length()));
+        let largest = vision.elements_within(self.context_length());
         cache.keep(digest, &rows, largest.saturating_mul(KEPT_IMAGES));
         Ok(rows)
     }

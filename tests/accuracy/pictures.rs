@@ -24,6 +24,13 @@ pub(crate) struct Chat {
     greedy: Greedy,
     /// transformers' own, by dtype.
     pub(crate) errors: BTreeMap<String, f64>,
+    /// Every so many rows of logits are stored.
+    #[serde(default = "four")]
+    pub(crate) kept: usize,
+}
+
+fn four() -> usize {
+    4
 }
 
 #[derive(Deserialize)]
@@ -45,9 +52,6 @@ struct Greedy {
     tokens: Vec<u32>,
     gaps: Vec<f64>,
 }
-
-/// Every so many rows of logits are stored.
-const KEPT: usize = 4;
 
 pub(crate) fn folder(name: &str) -> PathBuf {
     archives::unpacked_from("vision", name)
@@ -93,9 +97,10 @@ pub(crate) fn input(model: &Model, messages: &[Message]) -> Input {
     model.prompt_input(messages, &ChatOptions::default()).expect("a prompt")
 }
 
-pub(crate) fn all_logits(model: &Model, input: &Input) -> Vec<f32> {
+/// Every so many rows of the logits.
+pub(crate) fn all_logits(model: &Model, input: &Input, kept: usize) -> Vec<f32> {
     let logits = model.session().all_logits_of(input).expect("logits");
-    logits.rows().step_by(KEPT).flatten().copied().collect()
+    logits.rows().step_by(kept).flatten().copied().collect()
 }
 
 fn greedy(tokens: usize) -> GenerateOptions {
@@ -124,7 +129,7 @@ fn ids_logits_and_text_of_chats_with_pictures_are_those_of_transformers() {
                 assert_eq!(model.count_tokens(&messages, &ChatOptions::default()).unwrap(), chat.ids.len());
 
                 let truth = &truths[index];
-                let kept = all_logits(&model, &input);
+                let kept = all_logits(&model, &input, chat.kept);
                 let error = relative_l2(&kept, truth);
                 // As in `accuracy.rs`: another order of F32 sums, and fewer roundings than transformers in narrower dtypes.
                 let bound = chat.errors[dtype] * if dtype == "f32" { 2.0 } else { 1.0 };

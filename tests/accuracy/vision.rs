@@ -32,6 +32,13 @@ pub(crate) struct Image {
     pub(crate) rows: Vec<f64>,
 }
 
+impl Image {
+    /// An image of as many patches with these values, without its rows.
+    pub(crate) fn of_values(&self, value: impl Fn(usize) -> f32) -> Image {
+        Image { pixels: (0..self.pixels.len()).map(value).collect(), grid: self.grid, rows: Vec::new() }
+    }
+}
+
 pub(crate) fn expected(folder: &Path) -> Expected {
     let text = std::fs::read_to_string(folder.join("expected.json")).expect("expectations");
     serde_json::from_str(&text).expect("expectations")

@@ -101,6 +101,40 @@ fn an_image_of_any_shape_takes_what_was_planned() {
     }
 }
 
+/// Where images are cut, the values of all parts and the rows of each are planned.
+#[test]
+fn the_parts_of_an_image_are_planned() {
+    let _alone = counting::alone();
+    for (name, parts, values, rows) in [("idefics-3", 5, 16 * 3 * 64, 4 * 32), ("lfm2-vl", 5, 36 * 768, 9 * 32)] {
+        let folder = archives::unpacked_from("vision", name).join("f32");
+        let copy = tempfile::tempdir().expect("a folder");
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let entry = entry.expect("an entry");
+            std::fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("a copy");
+        }
+        let read = std::fs::read(folder.join("processor_config.json")).expect("the processor");
+        let mut processor: Value = serde_json::from_slice(&read).expect("JSON");
+        processor["image_processor"]["do_image_splitting"] = false.into();
+        std::fs::write(copy.path().join("processor_config.json"), processor.to_string()).expect("a file");
+        let load = |path: &Path| common::builder().threads(1).vision(true).load(path).expect("a model");
+        let planned = |path: &Path| load(path).report().plan.as_ref().expect("a plan").vision_memory as usize;
+        // Four images are kept.
+        let more = (parts - 1) * (values + 4 * rows) * size_of::<f32>();
+        assert_eq!(planned(&folder), planned(copy.path()) + more, "{name}");
+        let model = load(&folder);
+        let tower = model.tower().expect("a tower");
+        let grid = tower.sizes().largest;
+        assert_eq!(grid.patches() * 192 * if name == "lfm2-vl" { 4 } else { 1 }, values, "{name}");
+        let pixels = vec![0.5; values];
+        for _ in 0..2 {
+            let forward = || tower.forward(&pixels, grid, &CancellationToken::new()).expect("an image");
+            let (made, taken) = counting::peak(forward);
+            assert_eq!(made.rows.len(), rows, "{name}");
+            assert!(taken <= planned(&folder), "{name}: {taken}");
+        }
+    }
+}
+
 #[test]
 fn an_image_takes_what_was_planned() {
     let _alone = counting::alone();

@@ -48,6 +48,7 @@ pub(crate) fn unpacked_from(within: &str, name: &str) -> PathBuf {
         let folders = dtypes.map(|(dtype, name)| (dtype, folder.join(name)));
         let whole = folders.iter().find(|(_, folder)| folder.join(WEIGHTS).exists()).expect("weights");
         folders.iter().filter(|(_, folder)| folder.exists()).for_each(|lacking| complete(whole, lacking));
+        fill_ggufs(&folder.join("gguf"), whole);
     })
 }
 
@@ -110,11 +111,61 @@ pub(crate) fn write_as(path: &Path, weights: &SafeTensors<'_>, stored: Dtype, dt
     safetensors::serialize_to_file(views, metadata, path).expect("weights are written");
 }
 
+/// Makes the GGUF files of which an archive has what is before their data, and where their tensors are among the `whole` weights, as
+/// `without_weights` of `fixtures/make/mmproj.py` wrote it.
+fn fill_ggufs(folder: &Path, (stored, whole): &(Dtype, PathBuf)) {
+    let entries = fs::read_dir(folder).into_iter().flatten().map(|entry| entry.expect("an entry").path());
+    for head in entries.filter(|path| path.extension().is_some_and(|end| end == "head")).collect::<Vec<_>>() {
+        let part = |end: &str| fs::read(head.with_extension(end)).expect("a part of a GGUF file");
+        let (places, rest, bytes) = (part("tensors"), part("rest"), fs::read(whole.join(WEIGHTS)).expect("weights"));
+        let (weights, mut rest) = (SafeTensors::deserialize(&bytes).expect("sound weights"), &*rest);
+        let mut lines = std::str::from_utf8(&places).expect("text").lines();
+        let mut data = vec![0; lines.next().and_then(|length| length.parse().ok()).expect("the length of the data")];
+        for line in lines {
+            let [at, dtype, source, length] = *line.split(' ').collect::<Vec<_>>() else { panic!("{line}") };
+            let [at, length]: [usize; 2] = [at, length].map(|number| number.parse().expect("a number"));
+            let numbers = match source {
+                "rest" => rest.split_off(..length).expect("further bytes").to_vec(),
+                source => {
+                    let dtype = match dtype {
+                        "F32" => Dtype::F32,
+                        "F16" => Dtype::F16,
+                        _ => Dtype::BF16,
+                    };
+                    convert(&frame_of(&weights, source), *stored, dtype)
+                }
+            };
+            data[at..][..length].copy_from_slice(&numbers);
+        }
+        fs::write(head.with_extension(""), [part("head"), data].concat()).expect("a GGUF file is written");
+    }
+}
+
+/// The numbers of a tensor, of a frame of a kernel `[outputs, channels, frames, height, width]`, or of one `[outputs, pixels * 3]` with
+/// channels first.
+fn frame_of(weights: &SafeTensors<'_>, source: &str) -> Vec<u8> {
+    let (name, part) = source.split_once(':').unwrap_or((source, ""));
+    let tensor = weights.tensor(name).expect("a tensor of the weights");
+    if part == "channels" {
+        let (outputs, size) = (tensor.shape()[0], tensor.dtype().bitsize() / 8);
+        let of_channel =
+            |row: &[u8], channel: usize| row.chunks(size).skip(channel).step_by(3).flatten().copied().collect();
+        let rows = tensor.data().chunks(tensor.data().len() / outputs);
+        return rows.flat_map(|row| (0..3).flat_map(move |channel| -> Vec<u8> { of_channel(row, channel) })).collect();
+    }
+    let Ok(frame) = part.parse() else { return tensor.data().to_vec() };
+    let kernels = tensor.shape()[..2].iter().product::<usize>();
+    let frames = tensor.shape()[2];
+    let of_kernel = |kernel: &[u8]| kernel.chunks(kernel.len() / frames).nth(frame).expect("a frame").to_vec();
+    tensor.data().chunks(tensor.data().len() / kernels).flat_map(of_kernel).collect()
+}
+
 /// Weights in another dtype: those of F32 are rounded, others are the same numbers.
 fn convert(bytes: &[u8], stored: Dtype, dtype: Dtype) -> Vec<u8> {
     let narrow = || bytes.as_chunks().0.iter().map(|pair| bf16::from_le_bytes(*pair).to_f32());
     let wide = || bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four));
     match (stored, dtype) {
+        (stored, dtype) if stored == dtype => bytes.to_vec(),
         (Dtype::BF16, Dtype::F32) => narrow().flat_map(f32::to_le_bytes).collect(),
         (Dtype::BF16, Dtype::F16) => narrow().flat_map(|value| exactly(value).to_le_bytes()).collect(),
         (Dtype::F32, Dtype::BF16) => wide().flat_map(|value| bf16::from_f32(value).to_le_bytes()).collect(),

@@ -303,6 +303,13 @@ pub struct VisionSummary {
     pub any_shape: bool,
     /// Tokens that such an image becomes.
     pub tokens: usize,
+    /// The most parts that a larger one is cut into, each of up to so many tokens.
+    #[serde(skip_serializing_if = "is_one")]
+    pub parts: usize,
+}
+
+fn is_one(count: &usize) -> bool {
+    *count == 1
 }
 
 impl VisionSummary {
@@ -314,6 +321,7 @@ impl VisionSummary {
             smaller: spec.smaller,
             any_shape: spec.any_shape,
             tokens: spec.tokens(spec.largest),
+            parts: spec.parts,
         }
     }
 }

@@ -265,11 +265,12 @@ fn talk_lines(model: &ModelSummary, page: &mut Page<'_>) {
         page.row("sampling", format_args!("{}", model.sampling));
     }
     embeds_line(&model.embeds, page);
-    if let Some(VisionSummary { tower, parameters, largest_image, smaller, any_shape, tokens }) = model.vision {
+    if let Some(VisionSummary { tower, parameters, largest_image, smaller, any_shape, tokens, parts }) = model.vision {
         let up_to = if smaller { "up to " } else { "" };
         let [height, width] = largest_image;
         let size = if any_shape { height.saturating_mul(width).to_string() } else { format!("{height} by {width}") };
-        let image = format!("images of {up_to}{size} pixels as {tokens} tokens");
+        let cut = if parts > 1 { format!(", larger ones in up to {parts} parts") } else { String::new() };
+        let image = format!("images of {up_to}{size} pixels as {tokens} tokens{cut}");
         page.row("sees", format_args!("by {tower}, {} parameters: {image}", in_words(parameters)));
     }
     match model.labels.as_slice() {

@@ -8,6 +8,7 @@ mod beside;
 #[path = "../formats/build.rs"]
 #[allow(dead_code)] // this file uses its part
 mod build;
+mod cut_vision;
 mod damage;
 mod dense;
 mod edit;
@@ -23,6 +24,7 @@ mod llama4;
 mod mistral4;
 mod mmproj;
 mod options;
+mod qwen_mmproj;
 mod qwen_vision;
 mod routing;
 mod safetensors;
@@ -100,6 +102,8 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         gemma4::cases(&mut table);
         unknown::cases(&mut table);
         vision::cases(&mut table);
+        cut_vision::cases(&mut table);
+        qwen_mmproj::cases(&mut table);
         qwen_vision::cases(&mut table);
         mmproj::cases(&mut table);
         let count = table.finish();

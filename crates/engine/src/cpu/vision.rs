@@ -13,24 +13,27 @@ impl VisionLayers<CpuDevice> for CpuDevice {
     fn embed_patches(
         &self,
         CpuPass { hidden, .. }: &mut CpuPass<'_>,
-        VisionWeights { patches: matrix, positions, .. }: &VisionWeights<Self>,
+        VisionWeights { patches: matrix, later_frames, positions, .. }: &VisionWeights<Self>,
         image: Pixels<'_>,
     ) -> Result<()> {
         let (rows, width) = (image.patches(), matrix.inputs);
-        let operands = Operands::prepare(&self.spare, std::iter::once(matrix.form), width, |input, form| {
-            input.fill(&self.pool, self.isa, form, rows, width, |patch, row| image.patch(patch, row))
-        })?;
-        self.multiply(&[matrix], &operands, rows, hidden)?;
+        for (frame, matrix) in std::iter::once(matrix).chain(later_frames).enumerate() {
+            let operands = Operands::prepare(&self.spare, std::iter::once(matrix.form), width, |input, form| {
+                input.fill(&self.pool, self.isa, form, rows, width, |patch, row| image.patch(patch, frame, row))
+            })?;
+            let scale = (frame > 0).then_some(1.0);
+            self.multiply_add(&[matrix], &operands, rows, scale, hidden)?;
+        }
         if let Some(positions) = positions {
             self.each_row(hidden, matrix.outputs, |patch, row| {
                 scratch::with_scratch(row.len(), |stored| {
-                    for (position, part) in image.positions(patch).into_iter().filter(|(_, part)| *part != 0.0) {
+                    image.positions(patch, |position, part| {
                         positions.dequantize_row(position, stored);
                         match part == 1.0 {
                             true => kernels::add(self.isa, row, stored),
                             false => kernels::add_scaled(self.isa, row, stored, part),
                         }
-                    }
+                    });
                     Ok(())
                 })
             })?;

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::memory;
 use crate::weights::Weights;
 use model_factory_spec::spec::{AxialRope, Grid, PatchOrder, ProjectorStep, VisionSpec, VisionWeights};
+use model_factory_spec::vision::Interpolation;
 
 /// The tower of one model on the device `D`. It computes an image in the memory that a plan counts for one: callers take turns.
 pub struct Tower<D: Device> {
@@ -17,8 +18,8 @@ pub struct Tower<D: Device> {
     weights: VisionWeights<D>,
     sizes: TowerSizes,
     rope: Option<(AxialRope, usize)>,
-    /// The side of the square of position embeddings that are interpolated.
-    interpolated: Option<usize>,
+    /// The side of the square of position embeddings that are interpolated, and how.
+    interpolated: Option<(usize, Interpolation)>,
 }
 
 /// What a tower makes of an image.
@@ -62,7 +63,8 @@ pub struct Pixels<'p> {
     grid: Grid,
     order: PatchOrder,
     patch_size: usize,
-    interpolated: Option<usize>,
+    channels: usize,
+    interpolated: Option<(usize, Interpolation)>,
 }
 
 impl<D: Device> Tower<D> {
@@ -189,7 +191,7 @@ impl<D: Device> Tower<D> {
             };
             return Err(Error::Image { found: words(grid, values.len()), expected });
         }
-        Ok(Pixels { values, grid, order, patch_size, interpolated: self.interpolated })
+        Ok(Pixels { values, grid, order, patch_size, channels, interpolated: self.interpolated })
     }
 }
 
@@ -199,10 +201,26 @@ impl Pixels<'_> {
         self.grid.patches()
     }
 
-    /// Copies the patch `index` into `out`, `[channels, patch_size, patch_size]`, or with frames after the channels.
-    pub fn patch(&self, index: usize, out: &mut [f32]) {
+    /// Copies the patch `index` into `out`, `[channels, patch_size, patch_size]`, or with frames after the channels. Where `out` has no
+    /// room for them it becomes the frame `frame`.
+    pub fn patch(&self, index: usize, frame: usize, out: &mut [f32]) {
         if let PatchOrder::Squares { .. } = self.order {
-            return out.copy_from_slice(&self.values[index * out.len()..][..out.len()]);
+            let all = self.values.len() / self.patches().max(1);
+            let (patch, area) = (&self.values[index * all..][..all], out.len() / self.channels.max(1));
+            let of_channel = |out: &mut [f32], frames: &[f32]| out.copy_from_slice(&frames[frame * area..][..area]);
+            let channels = patch.chunks_exact(all / self.channels.max(1));
+            return out.chunks_exact_mut(area).zip(channels).for_each(|(out, frames)| of_channel(out, frames));
+        }
+        if let PatchOrder::Pixels { by_channel } = self.order {
+            let patch = &self.values[index * out.len()..][..out.len()];
+            if !by_channel {
+                return out.copy_from_slice(patch);
+            }
+            let channels = out.chunks_exact_mut(out.len() / self.channels.max(1)).enumerate();
+            return channels.for_each(|(channel, out)| {
+                let values = patch.iter().skip(channel).step_by(self.channels);
+                out.iter_mut().zip(values).for_each(|(out, value)| *out = *value);
+            });
         }
         let (side, columns) = (self.patch_size, self.grid.columns);
         let (row, column) = (index / columns, index % columns);
@@ -214,19 +232,72 @@ impl Pixels<'_> {
         }
     }
 
-    /// What position embeddings are added to the patch `index`: the rows of the table, each with its part. Of a square that is
-    /// interpolated they are the four around the patch's place, where its corners are those of the image.
-    pub fn positions(&self, index: usize) -> [(usize, f32); 4] {
-        let Some(side) = self.interpolated else { return [(index, 1.0), (0, 0.0), (0, 0.0), (0, 0.0)] };
-        let along = |place: usize, extent: usize| {
-            let at = place as f64 * (side - 1) as f64 / (extent - 1).max(1) as f64;
-            let (first, part) = (at.floor() as usize, at.fract());
-            [(first, 1.0 - part), ((first + 1).min(side - 1), part)]
-        };
+    /// Calls `add` with each row of the table of position embeddings that is added to the patch `index`, and with its part.
+    pub fn positions(&self, index: usize, mut add: impl FnMut(usize, f32)) {
+        let Some((side, kind)) = self.interpolated else { return add(index, 1.0) };
         let (row, column) = self.order.place(index, self.grid);
-        let [above, below] = along(row, self.grid.rows);
-        let [left, right] = along(column, self.grid.columns);
-        [(above, left), (above, right), (below, left), (below, right)]
-            .map(|((row, down), (column, across))| (row * side + column, (down * across) as f32))
+        let along = |place: usize, extent: usize| Along::new(kind, side, place, extent);
+        let (down, across) = (along(row, self.grid.rows), along(column, self.grid.columns));
+        for row in down.range() {
+            for column in across.range() {
+                let part = (down.part(row) * across.part(column)) as f32;
+                if part != 0.0 {
+                    add(row * side + column, part);
+                }
+            }
+        }
+    }
+}
+
+/// The entries of one side of a square of position embeddings that a place of an image is made of.
+struct Along {
+    kind: Interpolation,
+    first: usize,
+    end: usize,
+    /// Where the place lies among the entries, the first of which is at 0.
+    at: f64,
+    /// Half of the filter's width.
+    support: f64,
+    /// The parts before they are divided by it.
+    sum: f64,
+}
+
+impl Along {
+    /// Those of the place `place` of `extent`, of `side` entries.
+    fn new(kind: Interpolation, side: usize, place: usize, extent: usize) -> Along {
+        let mut along = Along { kind, first: 0, end: side, at: 0.0, support: 1.0, sum: 1.0 };
+        match kind {
+            Interpolation::Corners => {
+                along.at = place as f64 * (side - 1) as f64 / (extent - 1).max(1) as f64;
+                along.first = along.at.floor() as usize;
+                along.end = (along.first + 2).min(side);
+            }
+            Interpolation::Antialiased => {
+                let scale = side as f64 / extent.max(1) as f64;
+                (along.support, along.at) = (scale.max(1.0), scale * (place as f64 + 0.5) - 0.5);
+                along.first = (along.at - along.support + 1.0).max(0.0) as usize;
+                along.end = ((along.at + along.support + 1.0) as usize).min(side);
+                along.sum = along.range().map(|entry| along.triangle(entry)).sum();
+            }
+        }
+        along
+    }
+
+    fn range(&self) -> std::ops::Range<usize> {
+        self.first..self.end
+    }
+
+    /// The filter at an entry.
+    fn triangle(&self, entry: usize) -> f64 {
+        (1.0 - ((entry as f64 - self.at) / self.support).abs()).max(0.0)
+    }
+
+    /// The part of an entry.
+    fn part(&self, entry: usize) -> f64 {
+        match self.kind {
+            Interpolation::Corners if entry == self.first => 1.0 - self.at.fract(),
+            Interpolation::Corners => self.at.fract(),
+            Interpolation::Antialiased => self.triangle(entry) / self.sum,
+        }
     }
 }

@@ -35,6 +35,7 @@ pub(super) const FAMILY: Family = Family {
     id: "lfm2",
     gguf_architectures: &["lfm2"],
     model_types: &[("lfm2", &["Lfm2ForCausalLM"])],
+    wrappers: &[("Lfm2VlForConditionalGeneration", "lfm2_vl")],
     files: FileTable {
         keys: Keys { norm_eps: Key { config: "norm_eps", ..KEYS.norm_eps }, ..KEYS },
         adjusted_width: Some(AdjustedWidth {
@@ -54,6 +55,7 @@ pub(super) const FAMILY: Family = Family {
     head: HeadTable {
         tied: (true, "the default of transformers' Lfm2Config"),
         tied_keys: &["tie_embedding", "tie_word_embeddings"],
+        images: Some(ImageRows::Causal),
         ..HEAD
     },
     name: "LFM2",

@@ -6,7 +6,11 @@ pub(super) const FAMILY: Family = Family {
     id: "llama",
     gguf_architectures: &["llama"],
     model_types: &[("llama", &["LlamaForCausalLM", "LLaMAForCausalLM"]), ("mistral", &["MistralForCausalLM"])],
-    wrappers: &[("Mistral3ForConditionalGeneration", "mistral3")],
+    wrappers: &[
+        ("Mistral3ForConditionalGeneration", "mistral3"),
+        ("Idefics3ForConditionalGeneration", "idefics3"),
+        ("SmolVLMForConditionalGeneration", "smolvlm"),
+    ],
     tensors: &[LLAMA_LIKE_TENSORS, SCORE_TENSORS],
     fused: &[QKV],
     biases: &[ATTENTION_BIAS, MLP_BIAS],

@@ -15,7 +15,7 @@ impl CpuBuffers {
             projected: widest(Mixer::projected),
             mixed,
             activated: spec.feed_forward,
-            operand: spec.hidden.max(mixed).max(spec.feed_forward).max(spec.patch_elements()),
+            operand: spec.hidden.max(mixed).max(spec.feed_forward).max(spec.weights.patches.inputs()),
             up_gate: spec.feed_forward.saturating_mul(2),
             whole_head: [spec.head_dim, 1],
             ..CpuBuffers::NONE
@@ -26,8 +26,8 @@ impl CpuBuffers {
 /// How many images of the largest size are kept after they were computed, for prompts that have them again; of smaller ones more.
 pub const KEPT_IMAGES: usize = 4;
 
-/// Bytes that the tower `spec` takes while `threads` compute the largest image of a context of so many tokens: its values, the buffers
-/// of the blocks, what each thread takes for itself, and the rows of the projector; and the rows of images that are kept.
+/// Bytes that the tower `spec` takes while `threads` compute the largest image of a context of so many tokens: the values of its
+/// parts, the buffers of the blocks, what each thread takes for itself, and the rows of the projector; and the rows of images that are kept.
 pub fn vision_bytes(spec: &VisionSpec, context: usize, threads: usize) -> u64 {
     let largest = spec.largest_within(context);
     let (buffers, patches) = (CpuBuffers::of_tower(spec), largest.patches());
@@ -39,8 +39,8 @@ pub fn vision_bytes(spec: &VisionSpec, context: usize, threads: usize) -> u64 {
     // The leading thread has both while rows are made of a block's output.
     let threads = threads.saturating_add(usize::from(!deepstack.is_empty()));
     let of_threads = CpuBuffers { operand, ..buffers }.of_threads(threads, patches);
-    let values = product(&[patches, spec.patch_elements(), size_of::<f32>()]);
-    let kept = product(&[KEPT_IMAGES, spec.row_elements(largest), size_of::<f32>()]);
+    let values = product(&[spec.parts_within(context), patches, spec.patch_elements(), size_of::<f32>()]);
+    let kept = product(&[KEPT_IMAGES, spec.elements_within(context), size_of::<f32>()]);
     // Cosines and sines of half of a head's elements each.
     let angles = if spec.rope.is_some() { product(&[patches, spec.head_dim, size_of::<f32>()]) } else { 0 };
     sum(&[values, buffers.bytes(patches), of_threads, angles, projectors_bytes(spec, largest), kept])

@@ -6,7 +6,7 @@ use super::vision::{Grid, VisionSpec};
 use crate::error::{ArchitectureErrorKind, Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, PREPROCESSOR_FILE};
 use crate::header::{Fields, Metadata};
-use crate::vision::processor::{Geometry, ImageProcessor, Rule, Size, SizeError};
+use crate::vision::processor::{Geometry, ImageProcessor, Rule, Size, SizeError, Tiles};
 use crate::vision::{IdKey, PromptPiece, Tower};
 
 /// What stands for an image in a prompt. Ids are below the size of the vocabulary.
@@ -40,6 +40,7 @@ impl ImagePrompt {
                 PromptPiece::Special(text) => PromptPiece::Special(text),
                 PromptPiece::Rows => PromptPiece::Rows,
                 PromptPiece::Lines(text) => PromptPiece::Lines(text),
+                PromptPiece::Tiles { tile, line, overview } => PromptPiece::Tiles { tile, line, overview },
             })
         };
         let pieces = tower.prompt.pieces.iter().map(piece).collect::<Result<_>>()?;
@@ -81,6 +82,18 @@ impl VisionSpec {
                 return contradiction(one, format!("the tower takes {columns} by {rows}"));
             }
         }
+        if let Rule::Tiles(Tiles { patch, downsample_factor, tiles, .. }) = self.processor.rule {
+            let (found, own) = ([patch, downsample_factor].map(|count| count as usize), self.multiple());
+            if found != [self.patch_size, own] {
+                let one = format!("images are squares of {} by {} patches of {} pixels", found[1], found[1], found[0]);
+                return contradiction(one, format!("the tower has {own} by {own} of {}", self.patch_size));
+            }
+            let square = patch.saturating_mul(downsample_factor);
+            if let Some((side, ..)) = tiles.filter(|(side, ..)| !side.is_multiple_of(square)) {
+                let other = format!("{square} pixels become a row of the language model");
+                return contradiction(format!("tile_size is {side}"), other);
+            }
+        }
         if let Rule::Smart { patch, merge, temporal, .. } = self.processor.rule {
             let (found, own) = ([patch, merge, temporal].map(|count| count as usize), self.multiple());
             if found != [self.patch_size, own, self.frames] {
@@ -91,7 +104,12 @@ impl VisionSpec {
                 return contradiction(one, format!("the tower has {}", said([self.patch_size, own, self.frames])));
             }
         }
-        if let Rule::Fixed { size, tokens } = self.processor.rule {
+        let fixed = match self.processor.rule {
+            Rule::Fixed { size, tokens } => Some((size, tokens)),
+            Rule::Squares { side, tokens, .. } => Some((Size { width: side, height: side }, Some(tokens))),
+            _ => None,
+        };
+        if let Some((size, tokens)) = fixed {
             let taken = [columns, rows].map(|patches| patches.saturating_mul(self.patch_size));
             if [size.width as usize, size.height as usize] != taken {
                 let one = format!("images are resized to {} by {} pixels", size.width, size.height);

@@ -8,14 +8,12 @@ use crate::header::{Fields, Projector, TensorTable};
 use crate::quantization::refuse_other_layouts;
 use crate::vision::processor::ImageProcessor;
 use crate::vision::processor::gguf::Sides;
-use crate::vision::{MmprojTable, TOWERS, Tower};
+use crate::vision::{MmprojTable, Step, TOWERS, Tower};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 /// The prefix of the keys.
 pub(super) const CLIP: &str = "clip";
-/// The side in patches of the squares that become one row.
-const MERGE: &str = ".vision.spatial_merge_size";
 /// What the names of tensors begin with that are for sound, and the row of the language model's embeddings that is stored again.
 const ASIDE: &[&str] = &["a.", "mm.a.", "v.token_embd.img_break"];
 
@@ -42,22 +40,19 @@ pub(super) fn known<'a>(text: &Reader<'a>) -> Result<Result<(&'static Tower, &'a
         let why = "it names the kind of tower in this file";
         return Err(Error::key_missing(keys.file(), "clip.projector_type", why));
     };
-    let of_kind = |tower: &&&Tower| tower.mmproj.is_some_and(|table| table.projector_type == kind);
-    match TOWERS.iter().find(of_kind) {
-        Some(tower) => belongs(text, keys, tower, (key, kind)).map(|()| Ok((*tower, projector))),
-        None => {
-            let kind: String = kind.chars().take(80).collect();
-            Ok(Err(format!("the {key} of {} is {kind}, which is not known", keys.file().display())))
-        }
+    let of_kind: Vec<(&'static Tower, &MmprojTable)> = TOWERS
+        .iter()
+        .filter_map(|tower| Some((*tower, table(tower).filter(|table| table.projector_type == kind)?)))
+        .collect();
+    if of_kind.is_empty() {
+        let kind: String = kind.chars().take(80).collect();
+        return Ok(Err(format!("the {key} of {} is {kind}, which is not known", keys.file().display())));
     }
-}
-
-/// Refuses the tower of a language model of another kind.
-fn belongs(text: &Reader<'_>, keys: &GgufMetadata, tower: &Tower, (key, kind): (&str, &str)) -> Result<()> {
-    let models = table(tower).map_or(&[][..], |table| table.architectures);
-    if models.contains(&text.architecture.as_str()) {
-        return Ok(());
+    let of_model = |(_, table): &&(_, &MmprojTable)| table.architectures.contains(&text.architecture.as_str());
+    if let Some((tower, _)) = of_kind.iter().find(of_model) {
+        return Ok(Ok((*tower, projector)));
     }
+    let models: Vec<&str> = of_kind.iter().flat_map(|(_, table)| table.architectures).copied().collect();
     let one = format!("{key} is {kind}, for language models of {}", models.join(" or "));
     let other = format!("general.architecture of {} is {}", text.fields().file().display(), text.architecture);
     Err(Error::contradiction(keys.file(), one, format!("{other}: these files do not belong together")))
@@ -65,6 +60,37 @@ fn belongs(text: &Reader<'_>, keys: &GgufMetadata, tower: &Tower, (key, kind): (
 
 fn table(tower: &Tower) -> Option<&MmprojTable> {
     tower.mmproj.as_ref()
+}
+
+/// Refuses a tower that makes another number of lists of rows than the language model adds after its first layers.
+pub(super) fn check_deepstack(text: &Reader<'_>, tower: &Tower, lists: usize) -> Result<()> {
+    let (key, found) = text.gguf_number(".n_deepstack_layers")?;
+    match found.filter(|found| *found != lists as u64) {
+        Some(found) => {
+            let other = format!("{} makes rows of {lists} blocks: these files do not belong together", tower.name);
+            Err(text.contradiction(format!("{key} is {found}"), other))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The blocks of whose outputs rows are made that are added after layers of the language model, of `blocks`, and the key.
+pub(super) fn deepstack(reader: &Reader<'_>, tower: &Tower, blocks: usize) -> Result<(String, Vec<usize>)> {
+    let key = reader.gguf_key(table(tower).map_or("", |table| table.deepstack));
+    let Some(keys) = reader.gguf().filter(|_| !key.is_empty()) else { return Ok((key, Vec::new())) };
+    const WHY: &str = "it says of which blocks rows are added after layers of the language model";
+    let listed = keys.booleans(&key)?.ok_or_else(|| Error::key_missing(keys.file(), &key, WHY))?;
+    if listed.len() != blocks {
+        let one = format!("the tower has {blocks} blocks");
+        return Err(reader.contradiction(one, format!("{key} has {} entries", listed.len())));
+    }
+    let found: Vec<usize> = (0..blocks).filter(|block| listed[*block]).collect();
+    match (found.first(), tower.deepstack) {
+        (Some(_), None) => {
+            Err(reader.feature("rows of blocks that are added after layers", &key, "false for each block"))
+        }
+        _ => Ok((key, found)),
+    }
 }
 
 /// Refuses the tower of a language model of another width than `hidden`.
@@ -102,19 +128,28 @@ pub(super) fn activation(reader: &Reader<'_>, tower: &Tower) -> Result<Activatio
     }
 }
 
-/// The side in patches of the squares that become one row.
-pub(super) fn merge(reader: &Reader<'_>) -> Result<usize> {
-    let (key, stored) = reader.gguf_number(MERGE)?;
+/// The side in patches of the squares that become one row, by a key with its default.
+pub(super) fn merge(reader: &Reader<'_>, (key, default, why): (&'static str, usize, &str)) -> Result<usize> {
+    let (key, stored) = reader.gguf_number(key)?;
     let stored = stored.map(|side| reader.bounded(&key, side)).transpose()?;
-    Ok(reader.or_default(stored, &key, (1, "llama.cpp default")))
+    Ok(reader.or_default(stored, &key, (default, why)))
 }
 
 /// How its images are prepared.
 pub(super) fn processor(reader: &Reader<'_>, keys: &GgufMetadata, tower: &Tower) -> Result<ImageProcessor> {
-    let [image, patch] = [tower.patches.image_size, tower.patches.patch_size].map(|key| reader.size_or_table(key));
-    let merge = if keys.has(&reader.gguf_key(MERGE)) { merge(reader)? } else { 1 };
+    let image = reader.size_if_any(tower.patches.image_size)?.unwrap_or_default();
+    let patch = reader.size_or_table(tower.patches.patch_size)?;
+    let joined =
+        tower.projector.iter().find_map(|step| if let Step::Merge { gguf, .. } = step { Some(*gguf) } else { None });
+    let merge = match joined {
+        // Its default is noted where the projector is read.
+        Some((key, default, _)) if !keys.has(&reader.gguf_key(key)) => (key, default),
+        Some(gguf) => (gguf.0, merge(reader, gguf)?),
+        None => (tower.patches.squares.gguf, reader.size_if_any(tower.patches.squares)?.unwrap_or(1)),
+    };
     let class = tower.processors.first().copied().unwrap_or_default();
-    ImageProcessor::of_mmproj(keys, class, Sides { image: image?, patch: patch?, merge })
+    let (frames, pixels) = table(tower).map_or((1, None), |table| (table.frames, table.pixels));
+    ImageProcessor::of_mmproj(keys, class, Sides { image, patch, merge, frames, pixels })
 }
 
 /// The id of the token for which `config.json` has `key`, in the vocabulary of the language model that `text` reads.

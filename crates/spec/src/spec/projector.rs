@@ -9,7 +9,7 @@ use crate::block::DenseActivation;
 use crate::error::{Error, Result};
 use crate::family::{Bias, Key, NormKind};
 use crate::header::{Fields, Metadata, TensorInfo};
-use crate::vision::{DeepstackTable, Epsilon, Names, Outputs, Step};
+use crate::vision::{DeepstackTable, Epsilon, Names, Outputs, Step, Tower};
 use serde_json::Value;
 
 /// A step of a projector, over rows of an image. Complete.
@@ -73,16 +73,37 @@ pub(super) struct Projector<'t, 'a> {
     pub(super) order: PatchOrder,
     pub(super) width: usize,
     pub(super) language: Language,
-    /// Which of the lists of rows it makes that are added after layers of the language model.
-    pub(super) list: Option<usize>,
+    /// Which of the lists of rows it makes that are added after layers of the language model, and of which block.
+    pub(super) list: Option<(usize, usize)>,
 }
 
 impl Projector<'_, '_> {
-    pub(super) fn step(&mut self, step: &Step) -> Result<ProjectorStep> {
+    /// The `steps` in order, without those that the files deny.
+    pub(super) fn steps(&mut self, steps: &[Step]) -> Result<Vec<ProjectorStep>> {
+        let mut resolved = Vec::with_capacity(steps.len());
+        for step in steps {
+            if self.has(step)? {
+                resolved.push(self.step(step)?);
+            }
+        }
+        Ok(resolved)
+    }
+
+    fn has(&self, step: &Step) -> Result<bool> {
+        let Step::Norm { names, flag: Some((flag, default, why)), .. } = *step else { return Ok(true) };
+        match &self.tensors.reader.header.metadata {
+            Metadata::Gguf(_) => Ok(self.tensors.stores(&format!("{}.weight", self.stem(names)))),
+            Metadata::Config(files) => {
+                Ok(self.tensors.reader.or_default(files.config.boolean(flag)?, flag, (default, why)))
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<ProjectorStep> {
         let resolved = match *step {
             Step::Mean { tokens, side } => ProjectorStep::Mean { side: self.mean(tokens, side)? },
-            Step::Merge { side, by_element } => {
-                let side = self.merge(side)?;
+            Step::Merge { side, gguf, by_element } => {
+                let side = self.merge(side, gguf)?;
                 self.width = self.width.saturating_mul(side * side);
                 ProjectorStep::Merge { side, by_element }
             }
@@ -91,14 +112,14 @@ impl Projector<'_, '_> {
                 self.width = self.width.saturating_mul(side.saturating_mul(side));
                 ProjectorStep::Squares { side }
             }
-            Step::Norm { names, kind, eps } => ProjectorStep::Norm(self.norm(names, kind, eps)?),
+            Step::Norm { names, kind, eps, .. } => ProjectorStep::Norm(self.norm(names, kind, eps)?),
             Step::Activation(activation) => ProjectorStep::Activation(activation),
             Step::Linear { names, outputs, bias, transposed } => {
-                let outputs = self.outputs(outputs)?;
+                let stem = self.stem(names);
+                let outputs = self.outputs(outputs, &stem)?;
                 let (from, to) = (self.width as u64, outputs as u64);
                 let because = format!("rows of {from} elements of the tower, rows of {to} elements");
                 let shape = if transposed { [from, to] } else { [to, from] };
-                let stem = self.stem(names);
                 let name = if self.tensors.stores(&stem) { stem.clone() } else { format!("{stem}.weight") };
                 let weight = self.tensors.checked(&name, &shape, &because)?;
                 match transposed {
@@ -116,12 +137,24 @@ impl Projector<'_, '_> {
     }
 
     /// Elements of the outputs of a linear layer.
-    fn outputs(&self, outputs: Outputs) -> Result<usize> {
+    fn outputs(&self, outputs: Outputs, stem: &str) -> Result<usize> {
         let (reader, width) = (self.tensors.reader, self.language.hidden);
         Ok(match outputs {
             Outputs::Tower => self.tensors.sizes.hidden,
             Outputs::Same => self.width,
             Outputs::Text => width,
+            Outputs::By(key, default, why) => match &reader.header.metadata {
+                Metadata::Gguf(_) => {
+                    let stored =
+                        self.tensors.table.get(&format!("{stem}.weight")).and_then(|stored| stored.shape.first());
+                    // One that is absent is missed by its name.
+                    stored.map_or(Ok(1), |rows| reader.bounded(stem, *rows))?
+                }
+                Metadata::Config(files) => {
+                    let stored = files.config.unsigned(key)?.map(|count| reader.bounded(key, count)).transpose()?;
+                    reader.or_default(stored, key, (default, why))
+                }
+            },
             Outputs::TextBy(key) => match reader.size(Key::config(key))?.filter(|size| *size != width) {
                 Some(other) => {
                     let one = format!("{} is {other}", reader.path(key));
@@ -148,10 +181,10 @@ impl Projector<'_, '_> {
     }
 
     /// The side of the squares of patches that are joined.
-    fn merge(&self, side: (&'static str, usize, &str)) -> Result<usize> {
+    fn merge(&self, side: (&'static str, usize, &str), gguf: (&'static str, usize, &str)) -> Result<usize> {
         let reader = self.tensors.reader;
         let found = match &reader.header.metadata {
-            Metadata::Gguf(_) => mmproj::merge(reader)?,
+            Metadata::Gguf(_) => mmproj::merge(reader, gguf)?,
             Metadata::Config(files) => {
                 let stored = files.config.unsigned(side.0)?.map(|count| reader.bounded(side.0, count)).transpose()?;
                 reader.or_default(stored, side.0, (side.1, side.2))
@@ -195,7 +228,11 @@ impl Projector<'_, '_> {
     fn norm(&mut self, names: Names, kind: NormKind, eps: Epsilon) -> Result<NormWeights> {
         let (stem, width) = (self.stem(names), self.width);
         let weight = Some(self.vector(&format!("{stem}.weight"), width)?);
-        let eps = if eps == Epsilon::Text { self.language.eps } else { self.tensors.options.norm_eps };
+        let eps = match eps {
+            Epsilon::Text => self.language.eps,
+            Epsilon::Encoder => self.tensors.options.norm_eps,
+            Epsilon::Of(eps) => eps,
+        };
         let gguf = self.tensors.reader.is_gguf();
         let kind = match kind {
             NormKind::Rms => Norm::Rms { eps, offset: false },
@@ -218,9 +255,9 @@ impl Projector<'_, '_> {
     /// The name in this file.
     fn stem(&self, names: Names) -> String {
         if self.tensors.reader.is_gguf() {
-            return names.gguf.to_owned();
+            return fill(names.gguf, self.list.map(|(_, block)| block));
         }
-        let name = fill(names.config, self.list);
+        let name = fill(names.config, self.list.map(|(list, _)| list));
         let within = format!("model.{name}");
         let stored = ["", ".weight"].iter().any(|end| self.tensors.stores(&format!("{within}{end}")));
         if stored || self.tensors.front().starts_with("model.") { within } else { name }
@@ -230,10 +267,30 @@ impl Projector<'_, '_> {
 /// What makes the rows that are added after the language model's first layers.
 pub(super) fn deepstack(
     tensors: &mut Tensors<'_>,
-    table: &DeepstackTable,
+    tower: &Tower,
     (grid, order): (Grid, PatchOrder),
     language: Language,
 ) -> Result<Vec<DeepstackWeights>> {
+    let (key, listed) = match &tower.deepstack {
+        _ if tensors.reader.is_gguf() => mmproj::deepstack(tensors.reader, tower, tensors.sizes.layers)?,
+        Some(table) => listed(tensors, table)?,
+        None => return Ok(Vec::new()),
+    };
+    if listed.len() > language.layers {
+        let other = format!("the language model has {} layers, after which their rows are added", language.layers);
+        return Err(tensors.reader.contradiction(format!("{key} has {} blocks", listed.len()), other));
+    }
+    let steps = tower.deepstack.map_or(&[][..], |table| table.steps);
+    let of_block = |(list, block): (usize, usize)| {
+        let (width, list) = (tensors.sizes.hidden, Some((list, block)));
+        let mut build = Projector { tensors: &mut *tensors, grid, order, width, language, list };
+        Ok(DeepstackWeights { block, steps: build.steps(steps)? })
+    };
+    listed.into_iter().enumerate().map(of_block).collect()
+}
+
+/// The blocks of whose outputs further rows are made, by `config.json`, and the key.
+fn listed(tensors: &Tensors<'_>, table: &DeepstackTable) -> Result<(String, Vec<usize>)> {
     let ((key, default, why), reader) = (table.blocks, tensors.reader);
     let blocks = tensors.sizes.layers;
     let known = format!("a block, from 0 to {}", blocks - 1);
@@ -249,15 +306,5 @@ pub(super) fn deepstack(
     if !listed.is_sorted_by(|one, next| one < next) {
         return Err(reader.value(key, format!("{listed:?}"), "blocks in ascending order, none of them twice".into()));
     }
-    if listed.len() > language.layers {
-        let other = format!("the language model has {} layers, after which their rows are added", language.layers);
-        return Err(reader.contradiction(format!("{path} has {} blocks", listed.len()), other));
-    }
-    let of_block = |(list, block): (usize, usize)| {
-        let width = tensors.sizes.hidden;
-        let mut build = Projector { tensors: &mut *tensors, grid, order, width, language, list: Some(list) };
-        let steps = table.steps.iter().map(|step| build.step(step)).collect::<Result<_>>()?;
-        Ok(DeepstackWeights { block, steps })
-    };
-    listed.into_iter().enumerate().map(of_block).collect()
+    Ok((path, listed))
 }

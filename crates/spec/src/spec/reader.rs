@@ -247,10 +247,10 @@ impl<'a> Reader<'a> {
             }
             (None, Some(_)) => Differing::RefusedButZeros,
         };
-        let hidden = self.present(keys.hidden, self.size(keys.hidden)?)?;
+        let hidden = self.size_or_table(keys.hidden)?;
         let blocks = match single {
             Some(single) => single.len(),
-            None => self.present(keys.layers, self.size(keys.layers)?)?,
+            None => self.size_or_table(keys.layers)?,
         };
         let (only_states, by_layer) = (self.only_states(), family.block.sizes_by_layer.is_some());
         let feed_forward = if only_states { Some(0) } else { self.size_of_layers(keys.feed_forward, blocks, widths)? };
@@ -283,7 +283,7 @@ impl<'a> Reader<'a> {
                 let what = format_args!("feed-forward width = {factor} * width = {width}");
                 self.or_absent(feed_forward, width, what, keys.feed_forward.config, source)
             }
-            None => self.present(keys.feed_forward, feed_forward)?,
+            None => self.present(keys.feed_forward, self.or_table(keys.feed_forward, feed_forward)?)?,
         };
         let feed_forward = if family.files.width_is_double { feed_forward / 2 } else { feed_forward };
         let layers = self.without_predictors(blocks)?;

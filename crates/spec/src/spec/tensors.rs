@@ -561,6 +561,9 @@ fn front(header: &Header, family: &'static Family) -> Front {
     } else if any("model.language_model.") {
         // transformers 5; the head stands outside.
         ("model.", "model.language_model.")
+    } else if any("model.text_model.") {
+        // Idefics 3 and SmolVLM.
+        ("model.", "model.text_model.")
     } else {
         // `AutoModel` of transformers leaves out the name of the model within one with a head. transformers 5 may write its own
         // name of it, and GTE's own code has another.

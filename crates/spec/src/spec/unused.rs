@@ -16,6 +16,7 @@ const BESIDE_TEXT: &[&str] = &[
     "vision_model.",
     "vision_adapter.",
     "vision_projection.",
+    "connector.",
     "multi_modal_projector.",
     "mlp_AR.",
     "embed_vision.",

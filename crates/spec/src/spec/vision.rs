@@ -14,7 +14,7 @@ use crate::header::config::{ConfigFiles, Section};
 use crate::header::{Fields, Metadata, Projector as Mmproj, TensorInfo, TensorTable};
 use crate::quantization::Recognised;
 use crate::vision::processor::ImageProcessor;
-use crate::vision::{AxialTable, Names, TOWERS, Tower};
+use crate::vision::{AxialTable, Interpolation, Names, TOWERS, Tower};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -40,12 +40,14 @@ pub struct VisionSpec {
     pub smaller: bool,
     /// Whether only their number is bounded, as that of `largest`, and not the sides.
     pub any_shape: bool,
+    /// The most parts that an image is cut into; each has up to the patches of `largest`.
+    pub parts: usize,
     /// The frames of a patch, as which an image is repeated; 1 where a patch is of an image.
     pub frames: usize,
     /// The order of the patches.
     pub order: PatchOrder,
-    /// The side of the square of position embeddings that are interpolated to the patches of an image, where they are.
-    pub interpolated: Option<usize>,
+    /// The side of the square of position embeddings that are interpolated to the patches of an image, and how, where they are.
+    pub interpolated: Option<(usize, Interpolation)>,
     /// How queries and keys are rotated by the places of patches, where they are.
     pub rope: Option<AxialRope>,
     /// Width of the residual stream of its blocks.
@@ -104,6 +106,10 @@ impl Grid {
 pub enum PatchOrder {
     /// From left to right and then down; the values of an image are `[channels, height, width]`.
     Lines,
+    /// From left to right and then down; the values of an image are `[patches, patch, patch, channels]`, and of a patch the product
+    /// reads these, or where it goes `by_channel` `[channels, patch, patch]`.
+    #[allow(missing_docs)] // as above
+    Pixels { by_channel: bool },
     /// Squares of `side` by `side` one after the other, and the patches of each, from left to right and then down; the values of an
     /// image are `[patches, channels, frames, patch, patch]`.
     #[allow(missing_docs)] // as above
@@ -114,7 +120,7 @@ impl PatchOrder {
     /// The row and the column of the patch `index` of `grid`.
     pub fn place(self, index: usize, grid: Grid) -> (usize, usize) {
         match self {
-            PatchOrder::Lines => (index / grid.columns, index % grid.columns),
+            PatchOrder::Lines | PatchOrder::Pixels { .. } => (index / grid.columns, index % grid.columns),
             PatchOrder::Squares { side } => {
                 let (square, within, across) = (index / (side * side), index % (side * side), grid.columns / side);
                 (square / across * side + within / side, square % across * side + within % side)
@@ -126,8 +132,11 @@ impl PatchOrder {
 weights! {
     /// The weights of a tower by role.
     pub struct VisionWeights<W> {
-        /// The product that makes a row of the first block of a patch, `[hidden, channels * patch_size * patch_size]`.
+        /// The product that makes a row of the first block of a patch, `[hidden, channels * frames * patch_size * patch_size]`, or of
+        /// its first frame.
         pub patches: W::Matrix = matrix,
+        /// Those of its further frames, whose outputs are added up, where each frame has a product of its own.
+        pub later_frames: Vec<W::Matrix> = list matrix,
         /// What is added to these rows, one for each patch of the largest image or of a square that is interpolated,
         /// `[patches, hidden]`.
         pub positions: Option<W::Matrix> = optional matrix,
@@ -163,6 +172,16 @@ impl VisionSpec {
     pub fn largest_within(&self, context: usize) -> Grid {
         let places = self.tokens(self.largest).min(context.max(1));
         if self.any_shape { Grid::of_places(places, self.multiple()) } else { self.largest }
+    }
+
+    /// The most parts of an image whose rows a context of so many tokens holds.
+    pub fn parts_within(&self, context: usize) -> usize {
+        self.parts.min(context.div_ceil(self.tokens(self.largest_within(context)).max(1))).max(1)
+    }
+
+    /// Elements of the rows of all parts of the largest image in a context of so many tokens.
+    pub fn elements_within(&self, context: usize) -> usize {
+        self.row_elements(self.largest_within(context)).saturating_mul(self.parts_within(context))
     }
 
     /// Elements of the rows of an image of these patches, with those that are added after layers of the language model.
@@ -261,6 +280,7 @@ pub(super) fn resolve(
             let prepared = (processor, ImagePrompt::read(text, tower, sizes.vocab)?);
             let table = mmproj::tensors(projector, tower, &reader)?;
             let (spec, used) = spec(&reader, tower, (&table, files.1), of_text, prepared)?;
+            mmproj::check_deepstack(text, tower, spec.weights.deepstack.len())?;
             let unused = mmproj::unused(projector, &used, tower)?;
             (spec, used, unused)
         }
@@ -323,9 +343,16 @@ fn spec(
     // llama.cpp knows images of red, green and blue only.
     let channels = if reader.is_gguf() { Ok(3) } else { channels };
     let (patch_size, channels) = (patch_size?, channels?);
-    let [frames, squares] = [table.frames, table.squares].map(|key| reader.size_if_any(key));
-    let (frames, squares) = (frames?.unwrap_or(1), squares?);
-    let order = squares.map_or(PatchOrder::Lines, |side| PatchOrder::Squares { side });
+    let frames = match tower.mmproj.filter(|_| reader.is_gguf()) {
+        Some(table) => table.frames,
+        None => reader.size_if_any(table.frames)?.unwrap_or(1),
+    };
+    let squares = reader.size_if_any(table.squares)?;
+    let order = match squares {
+        Some(side) => PatchOrder::Squares { side },
+        None if table.by_pixel => PatchOrder::Pixels { by_channel: reader.is_gguf() },
+        None => PatchOrder::Lines,
+    };
     let largest = match reader.size_if_any(table.image_size)? {
         Some(image) if image < patch_size => {
             let [one, other] = [table.image_size, table.patch_size].map(|key| reader.path(&reader.key(key)));
@@ -333,11 +360,11 @@ fn spec(
         }
         Some(image) => Grid { rows: image / patch_size, columns: image / patch_size },
         None => {
-            let side = squares.unwrap_or(1);
+            let side = squares.unwrap_or(processor.joined() as usize);
             Grid::of_places(processor.most_patches() / side.saturating_mul(side).max(1), side)
         }
     };
-    let interpolated = reader.interpolated(table.interpolated)?;
+    let interpolated = reader.interpolated(table.interpolated, patch_size)?;
     let layout = tower.mmproj.filter(|_| reader.is_gguf()).map_or(RopeLayout::HalfSplit, |table| table.layout);
     let rope = tower.rope.map(|table| reader.axial_rope(table, layout, sizes.head_dim)).transpose()?;
 
@@ -345,7 +372,7 @@ fn spec(
     let weight = tower.patches.embedding.config;
     let stored = tower.fronts.iter().find(|front| tensors.stores(&format!("{front}{weight}.weight")));
     tensors.set_front(stored.or(tower.fronts.first()).copied().unwrap_or_default());
-    let patches = tensors.patches(tower, [channels, frames, patch_size, patch_size])?;
+    let (patches, later_frames) = tensors.patches(tower, [channels, frames, patch_size, patch_size])?;
     let square = interpolated.map_or(largest, |side| Grid { rows: side, columns: side });
     let positions = table.positions.map(|names| tensors.positions(names, square)).transpose()?;
     let input_norm = table.norm.map(|_| tensors.norm(Role::EmbeddingNorm, None)).transpose()?;
@@ -353,13 +380,11 @@ fn spec(
     let final_norm = tensors.norm_if_named(Role::FinalNorm, None)?;
     let mut build =
         Projector { tensors: &mut tensors, grid: largest, order, width: sizes.hidden, language, list: None };
-    let projector = tower.projector.iter().map(|step| build.step(step)).collect::<Result<Vec<_>>>()?;
-    let deepstack = match &tower.deepstack {
-        Some(table) => deepstack(&mut tensors, table, (largest, order), language)?,
-        None => Vec::new(),
-    };
+    let projector = build.steps(tower.projector)?;
+    let deepstack = deepstack(&mut tensors, tower, (largest, order), language)?;
     let used = tensors.used;
-    let weights = VisionWeights { patches, positions, input_norm, layers, final_norm, projector, deepstack };
+    let weights =
+        VisionWeights { patches, later_frames, positions, input_norm, layers, final_norm, projector, deepstack };
     let Sizes { hidden, feed_forward, heads, head_dim, .. } = sizes;
     let mut spec = VisionSpec {
         name: tower.name,
@@ -368,9 +393,10 @@ fn spec(
         largest,
         smaller: table.smaller,
         any_shape: table.image_size == Key::NONE,
+        parts: processor.most_parts(),
         frames,
         order,
-        interpolated,
+        interpolated: interpolated.map(|side| (side, table.interpolation)),
         rope,
         hidden,
         feed_forward,
@@ -390,14 +416,21 @@ fn spec(
 
 impl Reader<'_> {
     /// A size of which the table may have no key.
-    fn size_if_any(&self, key: Key) -> Result<Option<usize>> {
+    pub(super) fn size_if_any(&self, key: Key) -> Result<Option<usize>> {
         if key == Key::NONE { Ok(None) } else { self.size_or_table(key).map(Some) }
     }
 
     /// The side of the square of position embeddings, whose number `key` gives. transformers takes the whole part of the root where
     /// that is no square: no published model has such a number.
-    fn interpolated(&self, key: Key) -> Result<Option<usize>> {
+    fn interpolated(&self, key: Key, patch_size: usize) -> Result<Option<usize>> {
         let Some(count) = self.size_if_any(key)? else { return Ok(None) };
+        if self.is_gguf() {
+            return match count / patch_size {
+                0 => Err(self
+                    .contradiction(format!("{} is {count}", self.key(key)), format!("a patch is {patch_size} wide"))),
+                side => Ok(Some(side)),
+            };
+        }
         let side = count.isqrt();
         if side * side != count {
             return Err(self.value(key.config, count, "the square of a whole number".into()));
@@ -427,25 +460,33 @@ impl Reader<'_> {
 }
 
 impl Tensors<'_> {
-    /// The product over a patch of `[channels, frames, rows, columns]` pixels.
-    fn patches(&mut self, tower: &Tower, patch: [usize; 4]) -> Result<LinearWeights> {
+    /// The product over a patch of `[channels, frames, rows, columns]` pixels, or over its first frame and those over the others.
+    fn patches(&mut self, tower: &Tower, patch: [usize; 4]) -> Result<(LinearWeights, Vec<LinearWeights>)> {
         let Names { gguf, config } = tower.patches.embedding;
         let (hidden, stem) = (self.sizes.hidden as u64, self.pattern(gguf, config));
         let [channels, frames, side, _] = patch;
-        let has_frames = tower.patches.frames != Key::NONE;
+        let (has_frames, apart) = (tower.patches.frames != Key::NONE, self.reader.is_gguf());
         let said = if has_frames { format!(" of {frames} frames") } else { String::new() };
         let because = format!("width {hidden}, {channels} channels, patches of {side} by {side} pixels{said}");
         let extents = patch.map(|extent| extent as u64);
-        let extents = extents.into_iter().enumerate().filter(|(axis, _)| has_frames || *axis != 1);
+        let extents = extents.into_iter().enumerate().filter(|(axis, _)| has_frames && !apart || *axis != 1);
         let shape: Vec<u64> = std::iter::once(hidden).chain(extents.map(|(_, extent)| extent)).collect();
-        let stored = self.checked(&format!("{stem}.weight"), &shape, &because)?;
-        self.check_matrix_dtype(&stored)?;
-        // The elements of a kernel lie one after the other: it is a row of a matrix.
-        let weight = TensorInfo { shape: vec![hidden, shape[1..].iter().product()], ..stored };
+        let flat = tower.patches.by_pixel && !apart;
+        let shape = if flat { vec![hidden, shape[1..].iter().product()] } else { shape };
+        let mut kernel = |frame: usize| -> Result<TensorInfo> {
+            let name = if frame == 0 { format!("{stem}.weight") } else { format!("{stem}.weight.{frame}") };
+            let stored = self.checked(&name, &shape, &because)?;
+            self.check_matrix_dtype(&stored)?;
+            // The elements of a kernel lie one after the other: it is a row of a matrix.
+            Ok(TensorInfo { shape: vec![hidden, shape[1..].iter().product()], ..stored })
+        };
+        let weight = kernel(0)?;
+        let later = (1..if apart { frames } else { 1 }).map(|frame| kernel(frame).map(LinearWeights::new));
+        let later = later.collect::<Result<_>>()?;
         let bias =
             tower.patches.bias.then(|| self.checked(&format!("{stem}.bias"), &[hidden], &because)).transpose()?;
         bias.iter().try_for_each(|bias| self.check_vector_dtype(bias))?;
-        Ok(LinearWeights { bias, ..LinearWeights::new(weight) })
+        Ok((LinearWeights { bias, ..LinearWeights::new(weight) }, later))
     }
 
     /// The position embeddings of the patches of `grid`.

@@ -1,8 +1,7 @@
 //! Gemma 3: SigLIP, of whose patches each square becomes a row by its mean, a norm and a product.
 
-use super::{Epsilon, IdKey, MmprojTable, Names, Outputs, PatchTable, PromptPiece, PromptTable, Step, Tower, siglip};
-use crate::block::{Activation, RopeLayout};
-use crate::family::{Key, NormKind};
+use super::{Epsilon, IdKey, MmprojTable, Names, Outputs, PromptPiece, PromptTable, Step, Tower, siglip};
+use crate::family::NormKind;
 
 const BEGIN: IdKey = ("boi_token_index", 255_999, CONFIG);
 const CONFIG: &str = "the default of transformers' Gemma3Config";
@@ -14,8 +13,6 @@ pub(super) const TOWER: Tower = Tower {
     mmproj: Some(MmprojTable {
         projector_type: "gemma3",
         architectures: &["gemma3"],
-        activations: &[(".use_gelu", Activation::GeluTanh)],
-        layout: RopeLayout::HalfSplit,
         exchanged: true,
         tokens: &[
             ("boi_token_index", &["<start_of_image>"]),
@@ -23,6 +20,7 @@ pub(super) const TOWER: Tower = Tower {
             // The converter leaves it out where `config.json` has no size of the vocabulary; no prompt has padding.
             ("image_token_index", &["<image_soft_token>", "<pad>"]),
         ],
+        ..siglip::MMPROJ
     }),
     config_class: "SiglipVisionConfig",
     encoder: &siglip::ENCODER,
@@ -41,19 +39,7 @@ pub(super) const TOWER: Tower = Tower {
             PromptPiece::Text("\n\n"),
         ],
     },
-    patches: PatchTable {
-        image_size: Key { gguf: ".vision.image_size", config: "image_size" },
-        patch_size: Key { gguf: ".vision.patch_size", config: "patch_size" },
-        channels: Key::config("num_channels"),
-        frames: Key::NONE,
-        squares: Key::NONE,
-        embedding: Names { gguf: "v.patch_embd", config: "embeddings.patch_embedding" },
-        bias: true,
-        positions: Some(Names { gguf: "v.position_embd", config: "embeddings.position_embedding" }),
-        interpolated: Key::NONE,
-        norm: None,
-        smaller: false,
-    },
+    patches: siglip::PATCHES,
     rope: None,
     fixed: &[],
     projector: &[
@@ -65,6 +51,7 @@ pub(super) const TOWER: Tower = Tower {
             names: Names { gguf: "mm.soft_emb_norm", config: "multi_modal_projector.mm_soft_emb_norm" },
             kind: NormKind::RmsFromOne,
             eps: Epsilon::Encoder,
+            flag: None,
         },
         Step::Linear {
             names: Names { gguf: "mm.input_projection", config: "multi_modal_projector.mm_input_projection_weight" },

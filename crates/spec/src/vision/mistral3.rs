@@ -61,8 +61,8 @@ pub(super) const TOWER: Tower = Tower {
             (".use_gelu", Activation::GeGluErf { gate: () }),
         ],
         layout: RopeLayout::Interleaved,
-        exchanged: false,
         tokens: &[("image_token_index", &["[IMG]"])],
+        ..siglip::MMPROJ
     }),
     config_class: "PixtralVisionConfig",
     encoder: &ENCODER,
@@ -75,17 +75,12 @@ pub(super) const TOWER: Tower = Tower {
         pieces: &[PromptPiece::Lines("[IMG_BREAK]"), PromptPiece::Special("[IMG_END]")],
     },
     patches: PatchTable {
-        image_size: Key { gguf: ".vision.image_size", config: "image_size" },
-        patch_size: Key { gguf: ".vision.patch_size", config: "patch_size" },
-        channels: Key::config("num_channels"),
-        frames: Key::NONE,
-        squares: Key::NONE,
         embedding: Names { gguf: "v.patch_embd", config: "patch_conv" },
         bias: false,
         positions: None,
-        interpolated: Key::NONE,
         norm: Some(Names { gguf: "v.pre_ln", config: "ln_pre" }),
         smaller: true,
+        ..siglip::PATCHES
     },
     rope: Some(AxialTable { theta: (10_000.0, CONFIG), alternating: true }),
     fixed: &[("vision_feature_layer", "-1"), ("projector_hidden_act", "\"gelu\"")],
@@ -94,8 +89,13 @@ pub(super) const TOWER: Tower = Tower {
             names: Names { gguf: "mm.input_norm", config: "multi_modal_projector.norm" },
             kind: NormKind::Rms,
             eps: Epsilon::Text,
+            flag: None,
         },
-        Step::Merge { side: ("spatial_merge_size", 2, MISTRAL3), by_element: true },
+        Step::Merge {
+            side: ("spatial_merge_size", 2, MISTRAL3),
+            gguf: (".vision.spatial_merge_size", 1, "llama.cpp default"),
+            by_element: true,
+        },
         Step::Linear {
             names: Names { gguf: "mm.patch_merger", config: "multi_modal_projector.patch_merger.merging_layer" },
             outputs: Outputs::Tower,

@@ -2,6 +2,8 @@
 //! data only; the blocks of a tower are those of a [`Family`].
 
 mod gemma3;
+mod idefics3;
+mod lfm2_vl;
 mod mistral3;
 pub mod processor;
 mod qwen3_5;
@@ -12,7 +14,8 @@ use crate::block::{Activation, DenseActivation, RopeLayout};
 use crate::family::{Bias, Family, Key, NormKind};
 
 /// Every supported tower.
-pub const TOWERS: &[&Tower] = &[&gemma3::TOWER, &mistral3::TOWER, &qwen3_vl::TOWER, &qwen3_5::TOWER];
+pub const TOWERS: &[&Tower] =
+    &[&gemma3::TOWER, &mistral3::TOWER, &qwen3_vl::TOWER, &qwen3_5::TOWER, &idefics3::TOWER, &lfm2_vl::TOWER];
 
 /// One kind of towers with their projector: how files name things, and what is computed in which order.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +56,8 @@ pub struct DeepstackTable {
     /// The key of the tower's section for the blocks, with its default and the default's source. The first list of rows is added after
     /// the language model's first layer, and so on.
     pub blocks: (&'static str, &'static [usize], &'static str),
-    /// The steps from a block's output to rows of the language model; `{}` in names stands for the place of the block in that list.
+    /// The steps from a block's output to rows of the language model; `{}` in names stands for the place of the block in that list, in
+    /// GGUF for the block.
     pub steps: &'static [Step],
 }
 
@@ -70,6 +74,13 @@ pub struct MmprojTable {
     pub layout: RopeLayout,
     /// Whether older files have the names of the two linear layers of a feed-forward layer exchanged.
     pub exchanged: bool,
+    /// The kernels of a patch, one for each of its frames: `.weight`, `.weight.1` and so on.
+    pub frames: usize,
+    /// The fewest and the most pixels of an image, with their source, where the image processor has such bounds: no file says them.
+    pub pixels: Option<(u64, u64, &'static str)>,
+    /// The key that says of each block whether rows of its output are added after a layer of the language model, after `clip`; empty
+    /// where no file has it.
+    pub deepstack: &'static str,
     /// The texts of a token by the key of `config.json` for its id: the first that the vocabulary has counts.
     pub tokens: &'static [(&'static str, &'static [&'static str])],
 }
@@ -81,13 +92,6 @@ pub struct Names {
     pub gguf: &'static str,
     /// In safetensors; `model.` may come before it, or one of the tower's fronts where it is a part of the encoder.
     pub config: &'static str,
-}
-
-impl Names {
-    /// Of a tensor that only safetensors has.
-    const fn config(config: &'static str) -> Names {
-        Names { gguf: "", config }
-    }
 }
 
 /// What stands for an image in a prompt, as the family's processor of transformers writes it.
@@ -114,8 +118,12 @@ pub enum PromptPiece<I> {
     Token(I),
     /// A token by its text.
     Special(&'static str),
-    /// The placeholder, once for each row.
+    /// The placeholder, once for each row of the image, or of its overview where it was cut.
     Rows,
+    /// Of an image that was cut, for each tile this text, with its row and column for `{row}` and `{column}`, and the placeholder for each of
+    /// its rows; after each line of tiles the text `line`, and where an overview follows the text `overview`.
+    #[allow(missing_docs)] // as above
+    Tiles { tile: &'static str, line: &'static str, overview: &'static str },
     /// The placeholder, once for each row, and between the lines of an image the token of this text.
     Lines(&'static str),
 }
@@ -134,6 +142,9 @@ pub struct PatchTable {
     /// The side, in patches, of squares, where patches come square after square and their values patch after patch; none where they
     /// come from left to right and then down.
     pub squares: Key,
+    /// Whether values come pixel after pixel, of each its channels, and the product of a patch is stored as a matrix over these,
+    /// `[hidden, patch * patch * channels]`. In GGUF that is `[hidden, channels, patch, patch]`.
+    pub by_pixel: bool,
     /// The product of a patch, `[hidden, channels, patch, patch]`, with frames `[hidden, channels, frames, patch, patch]`: a convolution
     /// whose stride is its kernel.
     pub embedding: Names,
@@ -141,12 +152,24 @@ pub struct PatchTable {
     pub bias: bool,
     /// The position embeddings, a row for each patch of the largest image from left to right and then down, where there are any.
     pub positions: Option<Names>,
-    /// The key of the number of position embeddings, where these are a square that is interpolated to the patches of an image.
+    /// The key of the number of position embeddings, where these are a square that is interpolated to the patches of an image; in GGUF
+    /// of the side of an image, in pixels, that has a patch for each.
     pub interpolated: Key,
+    /// How they are interpolated.
+    pub interpolation: Interpolation,
     /// The norm of these rows, where there is one.
     pub norm: Option<Names>,
     /// Whether images may be smaller than the largest, in whole squares of patches that the projector joins.
     pub smaller: bool,
+}
+
+/// How a square of position embeddings becomes those of the patches of an image: linearly along rows and along columns. Complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interpolation {
+    /// Its corners are those of the image.
+    Corners,
+    /// Its edges are those of the image, and the filter grows with the factor by which it shrinks.
+    Antialiased,
 }
 
 /// A rotation by two places: half of a head's pairs by the row of a patch, the other half by its column.
@@ -165,6 +188,8 @@ pub enum Epsilon {
     Encoder,
     /// That of the language model.
     Text,
+    /// This one.
+    Of(f64),
 }
 
 /// Elements of the outputs of a projector's linear layer. Complete.
@@ -178,6 +203,9 @@ pub enum Outputs {
     TextBy(&'static str),
     /// As many as its inputs.
     Same,
+    /// As many as this key of `config.json` says, with its default and the default's source; in GGUF, where no key does, as the file
+    /// stores.
+    By(&'static str, usize, &'static str),
 }
 
 /// A step of a projector. Complete.
@@ -188,12 +216,13 @@ pub enum Step {
     /// `side` of a square in patches. Each with its default and its source.
     Mean { tokens: (&'static str, usize, &'static str), side: (&'static str, usize, &'static str) },
     /// The rows of each square of patches side by side, from left to right and then down, `by_element` one element of all after the
-    /// other: the side of a square by this key of `config.json`, with its default and its source.
-    Merge { side: (&'static str, usize, &'static str), by_element: bool },
+    /// other: the side of a square by a key of `config.json` or of GGUF, each with its default and its source.
+    Merge { side: (&'static str, usize, &'static str), gguf: (&'static str, usize, &'static str), by_element: bool },
     /// The rows of each square of patches, which come one after the other, as one.
     Squares,
-    /// A norm of each row.
-    Norm { names: Names, kind: NormKind, eps: Epsilon },
+    /// A norm of each row, unless this key of `config.json` denies it, with its default and the default's source; in GGUF where it is
+    /// stored.
+    Norm { names: Names, kind: NormKind, eps: Epsilon, flag: Option<(&'static str, bool, &'static str)> },
     /// A linear layer; `transposed` where it is stored `[inputs, outputs]`. A flag of its bias is a key of the root.
     Linear { names: Names, outputs: Outputs, bias: Option<Bias>, transposed: bool },
     /// An activation.
@@ -202,12 +231,12 @@ pub enum Step {
 
 impl Step {
     /// A norm of each row with a weight and a bias.
-    const fn layer_norm(config: &'static str) -> Step {
-        Step::Norm { names: Names::config(config), kind: NormKind::Layer, eps: Epsilon::Encoder }
+    const fn layer_norm(gguf: &'static str, config: &'static str) -> Step {
+        Step::Norm { names: Names { gguf, config }, kind: NormKind::Layer, eps: Epsilon::Encoder, flag: None }
     }
 
     /// A linear layer with a bias.
-    const fn linear(config: &'static str, outputs: Outputs) -> Step {
-        Step::Linear { names: Names::config(config), outputs, bias: Some(Bias::Always), transposed: false }
+    const fn linear(gguf: &'static str, config: &'static str, outputs: Outputs) -> Step {
+        Step::Linear { names: Names { gguf, config }, outputs, bias: Some(Bias::Always), transposed: false }
     }
 }

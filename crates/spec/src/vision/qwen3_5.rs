@@ -1,6 +1,6 @@
 //! Qwen3.5: the tower of Qwen3-VL, of whose blocks only the last makes rows.
 
-use super::{AxialTable, IdKey, PromptPiece, PromptTable, Tower, qwen3_vl};
+use super::{AxialTable, IdKey, MmprojTable, PromptPiece, PromptTable, Tower, qwen3_vl};
 use crate::family::{Family, FileTable, Refusal};
 
 const CONFIG: &str = "the default of transformers' Qwen3_5VisionConfig";
@@ -24,6 +24,7 @@ pub(super) const TOWER: Tower = Tower {
     classes: &["Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"],
     // As transformers 5 writes them, and as published.
     model_types: &["qwen3_5_vision", "qwen3_5", "qwen3_5_moe_vision", "qwen3_5_moe"],
+    mmproj: Some(MmprojTable { architectures: &["qwen35", "qwen35moe"], ..qwen3_vl::MMPROJ }),
     config_class: "Qwen3_5VisionConfig",
     encoder: &ENCODER,
     prompt: PromptTable { mark: IMAGE, placeholder: IMAGE, pieces: &[PromptPiece::Rows] },

@@ -2,9 +2,10 @@
 //! by rows and columns, and rows of some blocks that are added after the first layers of the language model.
 
 use super::{
-    AxialTable, DeepstackTable, IdKey, Names, Outputs, PatchTable, PromptPiece, PromptTable, Step, Tower, siglip,
+    AxialTable, DeepstackTable, IdKey, MmprojTable, Names, Outputs, PatchTable, PromptPiece, PromptTable, Step, Tower,
+    siglip,
 };
-use crate::block::DenseActivation;
+use crate::block::{Activation, DenseActivation, RopeLayout};
 use crate::family::{Family, FileTable, FusedName, Key, Keys, LLAMA_LIKE, Role, TensorName};
 
 #[rustfmt::skip]
@@ -45,6 +46,18 @@ pub(super) const ENCODER: Family = Family {
     ..siglip::ENCODER
 };
 
+pub(super) const MMPROJ: MmprojTable = MmprojTable {
+    projector_type: "qwen3vl_merger",
+    architectures: &["qwen3vl", "qwen3vlmoe"],
+    activations: &[(".use_gelu", Activation::GeluTanh)],
+    layout: RopeLayout::HalfSplit,
+    exchanged: false,
+    frames: 2,
+    pixels: Some((65_536, 16_777_216, "as in the published preprocessor_config.json of Qwen3-VL and Qwen3.5")),
+    deepstack: ".vision.is_deepstack_layers",
+    tokens: &[("image_token_id", &["<|image_pad|>"])],
+};
+
 /// The template writes it for an image, and it holds the place of each row.
 const IMAGE: IdKey = ("image_token_id", 151_655, "the default of transformers' Qwen3VLConfig");
 
@@ -55,41 +68,43 @@ pub(super) const TOWER: Tower = Tower {
     model_types: &["qwen3_vl_vision", "qwen3_vl", "qwen3_vl_moe_vision", "qwen3_vl_moe"],
     config_class: "Qwen3VLVisionConfig",
     encoder: &ENCODER,
-    mmproj: None,
+    mmproj: Some(MMPROJ),
     fronts: &["model.visual.", "visual."],
     processors: &["Qwen2VLImageProcessor"],
     // `replace_image_token` of transformers' Qwen3VLProcessor.
     prompt: PromptTable { mark: IMAGE, placeholder: IMAGE, pieces: &[PromptPiece::Rows] },
     patches: PatchTable {
         image_size: Key::NONE,
-        patch_size: Key { gguf: ".vision.patch_size", config: "patch_size" },
         channels: Key::config("in_channels"),
         frames: Key::config("temporal_patch_size"),
-        squares: Key::config("spatial_merge_size"),
+        squares: Key { gguf: ".vision.spatial_merge_size", config: "spatial_merge_size" },
         embedding: Names { gguf: "v.patch_embd", config: "patch_embed.proj" },
-        bias: true,
         positions: Some(Names { gguf: "v.position_embd", config: "pos_embed" }),
-        interpolated: Key::config("num_position_embeddings"),
-        norm: None,
+        interpolated: Key { gguf: ".vision.image_size", config: "num_position_embeddings" },
         smaller: true,
+        ..siglip::PATCHES
     },
     rope: Some(AxialTable { theta: (10_000.0, CONFIG), alternating: false }),
     fixed: &[],
     projector: &[
-        Step::layer_norm("visual.merger.norm"),
+        Step::layer_norm("v.post_ln", "visual.merger.norm"),
         Step::Squares,
-        Step::linear("visual.merger.linear_fc1", Outputs::Same),
+        Step::linear("mm.0", "visual.merger.linear_fc1", Outputs::Same),
         Step::Activation(DenseActivation::Gelu),
-        Step::linear("visual.merger.linear_fc2", Outputs::TextBy("out_hidden_size")),
+        Step::linear("mm.2", "visual.merger.linear_fc2", Outputs::TextBy("out_hidden_size")),
     ],
     deepstack: Some(DeepstackTable {
         blocks: ("deepstack_visual_indexes", &[8, 16, 24], CONFIG),
         steps: &[
             Step::Squares,
-            Step::layer_norm("visual.deepstack_merger_list.{}.norm"),
-            Step::linear("visual.deepstack_merger_list.{}.linear_fc1", Outputs::Same),
+            Step::layer_norm("v.deepstack.{}.norm", "visual.deepstack_merger_list.{}.norm"),
+            Step::linear("v.deepstack.{}.fc1", "visual.deepstack_merger_list.{}.linear_fc1", Outputs::Same),
             Step::Activation(DenseActivation::Gelu),
-            Step::linear("visual.deepstack_merger_list.{}.linear_fc2", Outputs::TextBy("out_hidden_size")),
+            Step::linear(
+                "v.deepstack.{}.fc2",
+                "visual.deepstack_merger_list.{}.linear_fc2",
+                Outputs::TextBy("out_hidden_size"),
+            ),
         ],
     }),
 };

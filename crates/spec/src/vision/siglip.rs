@@ -1,6 +1,7 @@
 //! The blocks of SigLIP: norms before sub-layers, biases, GELU, attention to both sides.
 
-use crate::block::Activation;
+use super::{Interpolation, MmprojTable, Names, PatchTable};
+use crate::block::{Activation, RopeLayout};
 use crate::family::{
     Bias, BlockTable, Encoder, Family, FileTable, HeadTable, Key, Keys, LLAMA_LIKE, NormKind, Role, RopeTable,
     TensorName,
@@ -53,4 +54,34 @@ pub(super) const ENCODER: Family = Family {
     head: HeadTable { encoder: Encoder::Yes { by_name: true }, ..LLAMA_LIKE.head },
     name: "SigLIP",
     ..LLAMA_LIKE
+};
+
+/// The input in the names of SigLIP: images of one size, whose patches have position embeddings each.
+pub(super) const PATCHES: PatchTable = PatchTable {
+    image_size: Key { gguf: ".vision.image_size", config: "image_size" },
+    patch_size: Key { gguf: ".vision.patch_size", config: "patch_size" },
+    channels: Key::config("num_channels"),
+    frames: Key::NONE,
+    squares: Key::NONE,
+    by_pixel: false,
+    embedding: Names { gguf: "v.patch_embd", config: "embeddings.patch_embedding" },
+    bias: true,
+    positions: Some(Names { gguf: "v.position_embd", config: "embeddings.position_embedding" }),
+    interpolated: Key::NONE,
+    interpolation: Interpolation::Corners,
+    norm: None,
+    smaller: false,
+};
+
+/// What most towers have in GGUF.
+pub(super) const MMPROJ: MmprojTable = MmprojTable {
+    projector_type: "",
+    architectures: &[],
+    activations: &[(".use_gelu", Activation::GeluTanh)],
+    layout: RopeLayout::HalfSplit,
+    exchanged: false,
+    frames: 1,
+    pixels: None,
+    deepstack: "",
+    tokens: &[],
 };

@@ -145,9 +145,31 @@ impl ImageProcessor {
                 smart_places(patch * merge, min_pixels, max_pixels) * u64::from(merge).pow(2)
             }
             Rule::Budget { patches, .. } => patches.into(),
+            Rule::Tiles(Tiles { patch, downsample_factor, max_image_tokens, tiles, .. }) => {
+                let tile = tiles.map_or(0, |(side, ..)| u64::from(side / patch).pow(2));
+                (u64::from(max_image_tokens) * u64::from(downsample_factor).pow(2)).max(tile)
+            }
             _ => 0,
         };
         usize::try_from(patches).unwrap_or(usize::MAX)
+    }
+
+    /// The side, in patches, of the squares of which the sides of images are whole multiples, where patches come from left to right.
+    pub(crate) fn joined(&self) -> u32 {
+        if let Rule::Tiles(Tiles { downsample_factor, .. }) = self.rule { downsample_factor } else { 1 }
+    }
+
+    /// The most parts that an image of any size becomes.
+    pub fn most_parts(&self) -> usize {
+        let parts = match self.rule {
+            Rule::Squares { longest, side, split: true, .. } => match longest.min(IDEFICS3_EDGE).div_ceil(side) {
+                0 | 1 => 1,
+                along => along * along + 1,
+            },
+            Rule::Tiles(Tiles { tiles: Some((_, _, most)), .. }) => most + 1,
+            _ => 1,
+        };
+        parts as usize
     }
 
     /// What an image of this size becomes, after its orientation was applied.

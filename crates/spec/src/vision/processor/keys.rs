@@ -17,9 +17,9 @@ pub(super) const SIDE: u64 = 8192;
 const ROWS: u64 = 1 << 16;
 /// Pixels of a patch's side; squares of patches, tiles and frames of a patch.
 pub(super) const PATCH: u64 = 256;
-const COUNT: u64 = 64;
+pub(super) const COUNT: u64 = 64;
 /// Pixels of the side of a square that images are cut into, at least: a side of 4096 gives 256 of them.
-const SQUARE: u32 = 16;
+pub(super) const SQUARE: u32 = 16;
 /// Factors and deviations, and means but for their signs: with these every value is finite in float32.
 pub(super) const SMALLEST: f64 = 1e-6;
 pub(super) const LARGEST: f64 = 1e6;
