@@ -113,9 +113,9 @@ impl Model {
                                 (Place::Tile { row, .. }, Some(before)) => row != before,
                                 (_, before) => before.is_some(),
                             };
-                            text.push_str(if ended { *line } else { "" });
+                            text.push_str(if ended { line } else { "" });
                             let Place::Tile { row, column } = part.place else {
-                                text.push_str(if ended { *overview } else { "" });
+                                text.push_str(if ended { overview } else { "" });
                                 continue;
                             };
                             let [named, numbered] = [("{row}", row + 1), ("{column}", column + 1)];
