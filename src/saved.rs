@@ -25,6 +25,7 @@ use header::{Header, Identity, shown};
 use model_factory_diagnostics::plan::{self, KV_PAGE, KvSize};
 use model_factory_diagnostics::spec::ModelSpec;
 use std::env::consts::{ARCH, OS};
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use tracing::{Span, field, info_span};
@@ -207,14 +208,30 @@ fn identity(model: &Model, device: &CpuDevice, fingerprint: &Fingerprint, digest
         kv_heads: spec.kv_heads as u64,
         head_dim: spec.head_dim as u64,
         vocab: spec.vocab as u64,
-        // `Debug` is exact for numbers. It may change with the library's version, which is compared first.
-        spec: crc32fast::hash(format!("{decoded:?}").as_bytes()),
+        spec: sum_of(&decoded),
         instructions: format!("{ARCH}-{OS} {}", device.isa()),
         kv_cache: device.kv_dtype().to_string(),
         activations: device.activations().to_string(),
         digest,
         weights: fingerprint.digests(digest).to_vec(),
     }
+}
+
+/// A sum of what `Debug` writes of `value`, which is exact for numbers. It may change with the library's version, which is compared first.
+fn sum_of(value: &dyn fmt::Debug) -> u32 {
+    struct Sum(crc32fast::Hasher);
+
+    impl fmt::Write for Sum {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.update(text.as_bytes());
+            Ok(())
+        }
+    }
+
+    let mut sum = Sum(crc32fast::Hasher::new());
+    // The sum takes every text.
+    let _ = fmt::write(&mut sum, format_args!("{value:?}"));
+    sum.0.finalize()
 }
 
 /// The pages of `cached` positions, in their order: the index of each, its kind, and how many of its positions are used.

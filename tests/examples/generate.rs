@@ -279,7 +279,7 @@ fn generate_adds_adapters_by_their_factors() {
     let of = crate::common::adapters::named("llama-3.2");
     let (base, adapter) = (of.base("bf16").display().to_string(), of.path("first", "bf16").display().to_string());
     let run = |lora: &[&str]| {
-        let fixed = [&base, "--temperature", "0", "--max-tokens", "12", "--json", "--prompt", "a"];
+        let fixed = [&base, "--temperature", "0", "--max-tokens", "12", "--json", "--prompt", "Once upon a time"];
         let lora = lora.iter().flat_map(|lora| ["--lora", lora]);
         example("generate", &fixed.into_iter().chain(lora).collect::<Vec<_>>())
     };
