@@ -17,6 +17,7 @@ pub(super) const FAMILY: Family = Family {
     id: "lfm2moe",
     gguf_architectures: &["lfm2moe"],
     model_types: &[("lfm2_moe", &["Lfm2MoeForCausalLM"])],
+    wrappers: &[],
     files: FileTable { adjusted_width: None, refused: &[], ..lfm2::FAMILY.files },
     tensors: &[EMBEDDING_TO_VALUES, lfm2::TENSORS, EXPERTS],
     fused: &[
@@ -38,7 +39,7 @@ pub(super) const FAMILY: Family = Family {
         ..QWEN_ROUTED
     }),
     rope: RopeTable { theta: Some((1_000_000.0, CONFIG)), ..lfm2::FAMILY.rope },
-    head: HeadTable { tied: (true, CONFIG), ..lfm2::FAMILY.head },
+    head: HeadTable { tied: (true, CONFIG), images: None, ..lfm2::FAMILY.head },
     name: "LFM2 MoE",
     ..lfm2::FAMILY
 };
