@@ -34,6 +34,7 @@ pub(crate) struct Image {
 
 impl Image {
     /// An image of as many patches with these values, without its rows.
+    #[cfg(feature = "images")]
     pub(crate) fn of_values(&self, value: impl Fn(usize) -> f32) -> Image {
         Image { pixels: (0..self.pixels.len()).map(value).collect(), grid: self.grid, rows: Vec::new() }
     }
