@@ -279,16 +279,16 @@ fn generate_adds_adapters_by_their_factors() {
     let of = crate::common::adapters::named("llama-3.2");
     let (base, adapter) = (of.base("bf16").display().to_string(), of.path("first", "bf16").display().to_string());
     let run = |lora: &[&str]| {
-        let fixed = [&base, "--temperature", "0", "--max-tokens", "12", "--json", "--prompt", "Once upon a time"];
+        let fixed = [&base, "--temperature", "0", "--max-tokens", "12", "--json", "--logprobs", "0", "--prompt", "a"];
         let lora = lora.iter().flat_map(|lora| ["--lora", lora]);
         example("generate", &fixed.into_iter().chain(lora).collect::<Vec<_>>())
     };
-    let ids = |lora: &[&str]| json(&run(lora))["tokens"].clone();
-    let (plain, tuned) = (ids(&[]), ids(&[&adapter]));
+    let logprobs = |lora: &[&str]| json(&run(lora))["logprobs"].clone();
+    let (plain, tuned) = (logprobs(&[]), logprobs(&[&adapter]));
     assert_ne!(plain, tuned);
-    assert_eq!(ids(&[&format!("{adapter}:0")]), plain);
-    assert_eq!(ids(&[&format!("{adapter}:1.0")]), tuned);
-    assert_eq!(ids(&[&format!("{adapter}:0.25"), &format!("{adapter}:0.75")]).as_array().map(Vec::len), Some(12));
+    assert_eq!(logprobs(&[&format!("{adapter}:0")]), plain);
+    assert_eq!(logprobs(&[&format!("{adapter}:1.0")]), tuned);
+    assert_eq!(logprobs(&[&format!("{adapter}:0.25"), &format!("{adapter}:0.75")]).as_array().map(Vec::len), Some(12));
     // A colon without a number after it is the path's.
     let folder = tempfile::tempdir().expect("a folder");
     let other = folder.path().join("a:b");
@@ -296,7 +296,7 @@ fn generate_adds_adapters_by_their_factors() {
     for name in ["adapter_config.json", "adapter_model.safetensors"] {
         std::fs::copy(of.path("first", "bf16").join(name), other.join(name)).expect("a copy");
     }
-    assert_eq!(ids(&[&other.display().to_string()]), tuned);
+    assert_eq!(logprobs(&[&other.display().to_string()]), tuned);
     for (lora, code) in [(":nan", 2), (":-inf", 2), (":x", 1)] {
         assert_eq!(run(&[&format!("{adapter}{lora}")]).status.code(), Some(code), "{lora}");
     }
