@@ -129,10 +129,12 @@ fn refuse_adapter(source: &ModelSource, tensors: &TensorTable) -> Result<()> {
         ends.iter().any(|end| name.ends_with(end)) || [".lora_a.", ".lora_b."].iter().any(|part| name.contains(part))
     };
     let Some(tensor) = tensors.values().find(|tensor| of_lora(&tensor.name)) else { return Ok(()) };
-    let what = match tensors.keys().all(|name| of_lora(name)) {
-        true => format!("a LoRA adapter (tensor {})", tensor.name),
-        false => format!("a model with a LoRA adapter that is not merged (tensor {})", tensor.name),
+    let (what, remedy) = match tensors.keys().all(|name| of_lora(name)) {
+        true => (format!("a LoRA adapter (tensor {})", tensor.name), sidecar::WITH_BASE),
+        false => {
+            let what = format!("a model with a LoRA adapter that is not merged (tensor {})", tensor.name);
+            (what, "give the base model, or merge the adapter into it")
+        }
     };
-    let remedy = "merge it into its base model, or give the base model";
     Err(sidecar::not_a_model(&source.files[tensor.file].path, &what, remedy))
 }

@@ -60,6 +60,9 @@ pub(super) fn refuse(path: &Path) -> Result<()> {
     about(path)?.refusal(path).map_or(Ok(()), Err)
 }
 
+/// How an adapter is used.
+pub(crate) const WITH_BASE: &str = "give the base model, and this by load_adapter or --lora";
+
 impl About {
     /// The error for a file that is not a language model by its own keys.
     pub(super) fn refusal(&self, path: &Path) -> Option<Error> {
@@ -73,7 +76,7 @@ pub fn refusal(path: &Path, kind: Option<&str>, architecture: Option<&str>) -> O
         (Some("mmproj"), _) | (_, Some("clip")) => {
             ("a multimodal projector (mmproj)", "give the language model's GGUF from the same repository")
         }
-        (Some("adapter"), _) => ("a LoRA adapter", "merge it into its base model, or give the base model"),
+        (Some("adapter"), _) => ("a LoRA adapter", WITH_BASE),
         (Some("imatrix"), _) => ("an importance matrix for quantising", "give the model it was made for"),
         _ => return None,
     };
@@ -94,7 +97,7 @@ pub(super) fn adapter(path: &Path) -> Error {
         Some(base) if !base.is_empty() => format!("the base model ({})", short(base)),
         _ => "the base model".into(),
     };
-    not_a_model(path, &what, &format!("merge it into its base model with PEFT, or give {base}"))
+    not_a_model(path, &what, &format!("give {base}, and this by load_adapter or --lora"))
 }
 
 /// The beginning of a text from a file, short enough for an error message.
