@@ -113,9 +113,13 @@ impl Model {
                                 (Place::Tile { row, .. }, Some(before)) => row != before,
                                 (_, before) => before.is_some(),
                             };
-                            text.push_str(if ended { *line } else { "" });
+                            if ended {
+                                text.push_str(line);
+                            }
                             let Place::Tile { row, column } = part.place else {
-                                text.push_str(if ended { *overview } else { "" });
+                                if ended {
+                                    text.push_str(overview);
+                                }
                                 continue;
                             };
                             let [named, numbered] = [("{row}", row + 1), ("{column}", column + 1)];

@@ -119,7 +119,7 @@ fn idefics3() -> Files {
         },
         "image_seq_len": 4,
     });
-    made(&config, [text, head, squares()].concat().into_iter()).with(PROCESSOR, processor.to_string())
+    made(&config, [text, head, squares()].concat()).with(PROCESSOR, processor.to_string())
 }
 
 fn lfm2_vl() -> Files {
@@ -158,7 +158,7 @@ fn lfm2_vl() -> Files {
             "tile_size": 32, "min_tiles": 2, "max_tiles": 4, "min_image_tokens": 1, "max_image_tokens": 9,
         },
     });
-    made(&config, [text, tiles()].concat().into_iter()).with(PROCESSOR, processor.to_string())
+    made(&config, [text, tiles()].concat()).with(PROCESSOR, processor.to_string())
 }
 
 fn all(table: &mut Table, name: &str, sound: &Files, tower: &[(String, Vec<u64>)], wrong: &[Wrong<'_>]) {
