@@ -6,7 +6,6 @@ use crate::error::{AdapterError, Error, Result};
 use crate::model::{Inner, Model};
 use crate::weights::Weights;
 use model_factory_diagnostics::plan::step_rows;
-use model_factory_diagnostics::source::Format;
 use model_factory_engine::adapter::{self, AdapterSpec, Adapters};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -91,8 +90,7 @@ impl Model {
         if !compute.takes_adapters() {
             return Err(AdapterError::Device.into());
         }
-        let format = if self.report().input.kind == Some("gguf") { Format::Gguf } else { Format::Safetensors };
-        let adapter = AdapterSpec::read(path, spec, format)?;
+        let adapter = AdapterSpec::read(path, spec, self.inner.format)?;
         let rows = step_rows(spec, self.context_length()) as u64;
         let room = rows.saturating_mul(spec.feed_forward as u64).saturating_mul(size_of::<f32>() as u64);
         let room = self.inner.adapter_room.hold(compute, room)?;
@@ -110,7 +108,7 @@ impl Model {
     /// What sequences of this model add for `adapters`.
     ///
     /// # Errors
-    /// `Adapter` for one of another model, `Option` for a factor that is not finite.
+    /// `Adapter` for one of another model, `Option` for a scale that is not finite.
     pub(crate) fn adapters(&self, adapters: &[(Adapter, f64)]) -> Result<Adapters> {
         check_scales(adapters)?;
         match adapters.iter().all(|(adapter, _)| Weak::ptr_eq(&adapter.model, &Arc::downgrade(&self.inner))) {
@@ -120,10 +118,10 @@ impl Model {
     }
 }
 
-/// `Option` for a factor that is not finite.
+/// `Option` for a scale that is not finite, as float32 too.
 pub(crate) fn check_scales(adapters: &[(Adapter, f64)]) -> Result<()> {
-    match adapters.iter().find(|(_, scale)| !scale.is_finite()) {
-        Some((_, value)) => Err(Error::Option { option: "adapter", value: *value, expected: "a finite factor" }),
+    match adapters.iter().find(|(_, scale)| !(*scale as f32).is_finite()) {
+        Some((_, value)) => Err(Error::Option { option: "adapter", value: *value, expected: "a finite float32" }),
         None => Ok(()),
     }
 }

@@ -251,7 +251,7 @@ impl ModelBuilder {
         let draft = draft.map(|draft| self.load_draft(draft, plan, Arc::clone(&tokenizer), pool)).transpose()?;
         self.cancel.check()?;
         let (scheduler, load_time) = (Arc::new(Scheduler::new(self.admission)), start.elapsed());
-        let inner = Inner::new(ready.spec, report, tokenizer, engine);
+        let inner = Inner::new(ready.spec, ready.header.source.format, report, tokenizer, engine);
         Ok(Model::new(Inner { scheduler, context_length, threads, load_time, draft, ..inner }))
     }
 

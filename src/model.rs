@@ -10,6 +10,7 @@ use crate::predictor::Predictor;
 use crate::scheduler::Scheduler;
 use crate::tokenizer::Tokenizer;
 use model_factory_diagnostics::Report;
+use model_factory_diagnostics::source::Format;
 use model_factory_diagnostics::spec::ModelSpec;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,8 @@ pub struct Model {
 
 pub(crate) struct Inner {
     pub(crate) spec: ModelSpec,
+    /// That of its files.
+    pub(crate) format: Format,
     pub(crate) report: Report,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) engine: LoadedEngine,
@@ -81,9 +84,16 @@ impl LoadedEngine {
 
 impl Inner {
     /// A model with a scheduler of its own, which refuses what does not fit, and without a draft model.
-    pub(crate) fn new(spec: ModelSpec, report: Report, tokenizer: Arc<Tokenizer>, engine: LoadedEngine) -> Inner {
+    pub(crate) fn new(
+        spec: ModelSpec,
+        format: Format,
+        report: Report,
+        tokenizer: Arc<Tokenizer>,
+        engine: LoadedEngine,
+    ) -> Inner {
         Inner {
             spec,
+            format,
             report,
             tokenizer,
             engine,
@@ -195,10 +205,10 @@ impl Model {
     #[cfg(feature = "cuda")]
     #[doc(hidden)]
     pub fn with_compute(&self, compute: Box<dyn Compute>) -> Model {
-        let Inner { spec, report, tokenizer, context_length, threads, load_time, .. } = &*self.inner;
+        let Inner { spec, format, report, tokenizer, context_length, threads, load_time, .. } = &*self.inner;
         let (context_length, threads, load_time) = (*context_length, *threads, *load_time);
         let engine = LoadedEngine::new(DeviceDecoder::Other(compute));
-        let inner = Inner::new(spec.clone(), report.clone(), Arc::clone(tokenizer), engine);
+        let inner = Inner::new(spec.clone(), *format, report.clone(), Arc::clone(tokenizer), engine);
         Model::new(Inner { context_length, threads, load_time, ..inner })
     }
 

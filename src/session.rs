@@ -138,12 +138,12 @@ impl Session {
         self.salt = salt.map(Arc::from);
     }
 
-    /// From now on computes with these adapters, each with its factor. The same as
+    /// From now on computes with these adapters, each with its scale. The same as
     /// [`GenerateOptions::adapter`](crate::GenerateOptions::adapter), for a session that is stepped by hand; here none means none. What it
     /// computed with others is computed again by the next step.
     ///
     /// # Errors
-    /// `Adapter` for one that was loaded for another model, `Option` for a factor that is not finite; the session is as it was.
+    /// `Adapter` for one that was loaded for another model, `Option` for a scale that is not finite; the session is as it was.
     pub fn set_adapters(&mut self, adapters: &[(Adapter, f64)]) -> Result<()> {
         let adapters = self.model.adapters(adapters)?;
         self.use_adapters(adapters);

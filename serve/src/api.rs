@@ -39,7 +39,7 @@ pub(crate) struct Server {
     pub(crate) model: Model,
     /// The model's name for clients.
     pub(crate) name: String,
-    /// The names of adapters, each of which clients ask for as for a model; the first of a name counts.
+    /// The names of adapters, each of which clients ask for as for a model; all differ, also from the model's.
     pub(crate) adapters: Vec<(String, Adapter)>,
     pub(crate) access: Access,
     /// Whether requests without a salt of their own share prefixes: then their senders may learn of each other's prompts.
@@ -144,9 +144,7 @@ impl Server {
     /// # Errors
     /// For another model.
     fn asked(&self, asked: Option<&str>) -> Result<(&str, Option<&Adapter>), Refusal> {
-        let adapter =
-            self.adapters.iter().find(|(name, _)| asked.is_some_and(|asked| asked == name && asked != self.name));
-        match adapter {
+        match self.adapters.iter().find(|(name, _)| asked == Some(name)) {
             Some((name, adapter)) => Ok((name, Some(adapter))),
             None => self.is_meant(asked).map(|()| (&*self.name, None)),
         }

@@ -12,7 +12,8 @@ use api::{Queue, Server};
 use axum::http::HeaderValue;
 use axum::serve::Listener;
 use budget::Budget;
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -22,6 +23,7 @@ use model_factory::{
     ActivationDtype, Admission, CancellationToken, DeviceChoice, Error, KvDtype, Model, ModelBuilder,
     UnifiedModelFactory,
 };
+use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -120,6 +122,13 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/demo");
     let path = arguments.path.clone().unwrap_or(bundled);
+    let of_path = || Some(path.file_name()?.to_string_lossy().trim_end_matches(".gguf").to_owned());
+    let name = arguments.name.clone().or_else(of_path).unwrap_or_else(|| "model".into());
+    let mut names = HashSet::from([&name]);
+    if let Some((twice, _)) = arguments.lora.iter().find(|(lora, _)| !names.insert(lora)) {
+        let message = format!("--lora {twice}=..: that is the name of the model or of another adapter");
+        Arguments::command().error(ErrorKind::ValueValidation, message).exit();
+    }
     let key = arguments.api_key_file.as_deref().map(access::key).transpose()?;
     let model = load(arguments, &path)?;
     common::tell(model.report().first_line());
@@ -132,10 +141,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     // One thread serves all clients, computing has threads of its own, and one thread is for large requests.
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let large = Builder::new_current_thread().max_blocking_threads(1).build().map_err(failed)?;
-    let of_path = || Some(path.file_name()?.to_string_lossy().trim_end_matches(".gguf").to_owned());
     let load_adapter = |(name, path): &(String, PathBuf)| Ok((name.clone(), model.load_adapter(path)?));
     let server = Arc::new(Server {
-        name: arguments.name.clone().or_else(of_path).unwrap_or_else(|| "model".into()),
+        name,
         adapters: arguments.lora.iter().map(load_adapter).collect::<Result<_, Error>>()?,
         model,
         shares_prefixes: arguments.share_prefixes || is_local || key.is_some(),

@@ -417,6 +417,12 @@ fn write_adapter(folder: &std::path::Path) {
 fn adapters_are_asked_for_as_models_are() {
     let folder = tempfile::tempdir().expect("a folder");
     write_adapter(folder.path());
+    let twice = std::process::Command::new(env!("CARGO_BIN_EXE_serve"))
+        .args(["--lora", "a=x", "--lora", "a=y", "--port", "0"])
+        .output()
+        .unwrap();
+    assert_eq!(twice.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&twice.stderr).contains("of another adapter"), "{twice:?}");
     let (server, plain) = (demo(&["--lora", &format!("tuned={}", folder.path().display())]), demo(&[]));
     let (_, models) = server.get("/v1/models");
     let models: Value = serde_json::from_str(&models).expect("JSON");

@@ -91,7 +91,7 @@ impl ModelBuilder {
         report.plan = Some(ready.plan.clone());
         let (context_length, threads) = (ready.plan.context, pool.threads());
         let engine = self.engine(&ready, pool)?;
-        let inner = Inner::new(ready.spec, report, tokenizer, engine);
+        let inner = Inner::new(ready.spec, ready.header.source.format, report, tokenizer, engine);
         Ok(Model::new(Inner { context_length, threads, load_time: begun.elapsed(), ..inner }))
     }
 }

@@ -54,7 +54,7 @@ pub struct GenerateOptions {
     /// token, and nothing with other salts. Prompts without a salt share whole pages of 256 tokens with each other, so that no
     /// count and no time tells more about the prompts of others. `None` leaves a session its salt; a new session has none.
     pub cache_salt: Option<String>,
-    /// What is added to the products of the model's weights: adapters, each with a factor, in the order of their sums. None leave a
+    /// What is added to the products of the model's weights: adapters, each with a scale, in the order of their sums. None leave a
     /// session those that it has; a new session has none. It is not part of the JSON.
     #[serde(skip)]
     pub adapters: Vec<(Adapter, f64)>,
@@ -281,7 +281,7 @@ setters! {
 }
 
 impl GenerateOptions {
-    /// Adds `adapter`, by the factor `scale`, to those that the generation has: 1 is as it was trained.
+    /// Adds `adapter`, multiplied by `scale`, to those that the generation has: 1 is as it was trained.
     pub fn adapter(mut self, adapter: &Adapter, scale: f64) -> Self {
         self.adapters.push((adapter.clone(), scale));
         self

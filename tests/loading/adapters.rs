@@ -124,6 +124,10 @@ fn wrong_keys_are_refused_by_name() {
         assert!(found == code && text.contains(says), "{key} {value}: {found}, {text}");
         assert!(text.contains(CONFIG) || text.contains(TENSORS), "{key} {value}: no file in {text}");
     }
+    let mut copy = Copied::new(&path);
+    (copy.config["layers_to_transform"], copy.config["layers_pattern"]) = (json!([0, 1]), json!("blocks"));
+    let (found, text) = refused(&model, copy.write());
+    assert!(found == 15 && text.contains("name no layer of it"), "{found}, {text}");
     // What changes nothing of what is computed.
     for (key, value) in [
         ("lora_dropout", json!(0.5)),

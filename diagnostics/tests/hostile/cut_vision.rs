@@ -3,8 +3,9 @@
 
 use crate::build::Tree;
 use crate::edit::{Files, Gguf};
-use crate::single::made;
+use crate::single::{made, named};
 use crate::table::Table;
+use crate::vision::siglip_block;
 use serde_json::{Value, json};
 
 const CONFIG: &str = "config.json";
@@ -13,35 +14,6 @@ const PROCESSOR: &str = "processor_config.json";
 
 /// What is wrong: the section of `config.json`, the key, its value, the exit code and what the error says.
 type Wrong<'a> = (&'a str, &'a str, Value, u8, &'a str);
-
-/// The blocks of a tower of width 16.
-fn block(front: &str) -> Vec<(String, Vec<u64>)> {
-    let shapes: [(&str, &[u64]); 18] = [
-        ("encoder.layers.0.layer_norm1.weight", &[16]),
-        ("encoder.layers.0.layer_norm1.bias", &[16]),
-        ("encoder.layers.0.self_attn.q_proj.weight", &[16, 16]),
-        ("encoder.layers.0.self_attn.q_proj.bias", &[16]),
-        ("encoder.layers.0.self_attn.k_proj.weight", &[16, 16]),
-        ("encoder.layers.0.self_attn.k_proj.bias", &[16]),
-        ("encoder.layers.0.self_attn.v_proj.weight", &[16, 16]),
-        ("encoder.layers.0.self_attn.v_proj.bias", &[16]),
-        ("encoder.layers.0.self_attn.out_proj.weight", &[16, 16]),
-        ("encoder.layers.0.self_attn.out_proj.bias", &[16]),
-        ("encoder.layers.0.layer_norm2.weight", &[16]),
-        ("encoder.layers.0.layer_norm2.bias", &[16]),
-        ("encoder.layers.0.mlp.fc1.weight", &[24, 16]),
-        ("encoder.layers.0.mlp.fc1.bias", &[24]),
-        ("encoder.layers.0.mlp.fc2.weight", &[16, 24]),
-        ("encoder.layers.0.mlp.fc2.bias", &[16]),
-        ("post_layernorm.weight", &[16]),
-        ("post_layernorm.bias", &[16]),
-    ];
-    shapes.iter().map(|(name, shape)| (format!("{front}{name}"), shape.to_vec())).collect()
-}
-
-fn named(front: &str, shapes: &[(&str, &[u64])]) -> Vec<(String, Vec<u64>)> {
-    shapes.iter().map(|(name, shape)| (format!("{front}{name}"), shape.to_vec())).collect()
-}
 
 /// The tower of an Idefics 3 of width 32, whose squares are 4 by 4 patches of 8 pixels.
 fn squares() -> Vec<(String, Vec<u64>)> {
@@ -54,7 +26,7 @@ fn squares() -> Vec<(String, Vec<u64>)> {
         ],
     );
     let projector = named("model.connector.", &[("modality_projection.proj.weight", &[32, 64])]);
-    [input, block("model.vision_model."), projector].concat()
+    [input, siglip_block("model.vision_model."), projector].concat()
 }
 
 /// That of an LFM2-VL of width 32, with 4 by 4 position embeddings.
@@ -78,7 +50,7 @@ fn tiles() -> Vec<(String, Vec<u64>)> {
             ("linear_2.bias", &[32]),
         ],
     );
-    [input, block("model.vision_tower.vision_model."), projector].concat()
+    [input, siglip_block("model.vision_tower.vision_model."), projector].concat()
 }
 
 fn idefics3() -> Files {

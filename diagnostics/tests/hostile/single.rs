@@ -59,6 +59,11 @@ fn tensors() -> Vec<(String, Vec<u64>)> {
     of_layers.into_iter().enumerate().flat_map(named).chain(outside).collect()
 }
 
+/// Tensors of these shapes, whose names begin with `front`.
+pub fn named(front: &str, shapes: &[(&str, &[u64])]) -> Vec<(String, Vec<u64>)> {
+    shapes.iter().map(|(name, shape)| (format!("{front}{name}"), shape.to_vec())).collect()
+}
+
 /// A folder of tensors of these shapes, all zeros, with a vocabulary of 272.
 pub fn made(config: &Value, tensors: impl IntoIterator<Item = (String, Vec<u64>)>) -> Files {
     let (mut header, mut end) = (Map::new(), 0);

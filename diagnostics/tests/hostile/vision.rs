@@ -2,7 +2,7 @@
 //! and shapes of their tensors.
 
 use crate::edit::Files;
-use crate::single::made;
+use crate::single::{made, named};
 use crate::table::Table;
 use serde_json::{Map, Value, json};
 
@@ -30,10 +30,21 @@ fn tensors() -> impl Iterator<Item = (String, Vec<u64>)> {
         ("layers.0.mlp.up_proj.weight", &[48, 32]),
         ("layers.0.mlp.down_proj.weight", &[32, 48]),
     ];
-    let tower: [(&str, &[u64]); 21] = [
-        ("embeddings.patch_embedding.weight", &[16, 3, 14, 14]),
-        ("embeddings.patch_embedding.bias", &[16]),
-        ("embeddings.position_embedding.weight", &[16, 16]),
+    let input: [(&str, &[u64]); 3] = [
+        ("patch_embedding.weight", &[16, 3, 14, 14]),
+        ("patch_embedding.bias", &[16]),
+        ("position_embedding.weight", &[16, 16]),
+    ];
+    let projector: [(&str, &[u64]); 2] =
+        [("mm_input_projection_weight", &[16, 32]), ("mm_soft_emb_norm.weight", &[16])];
+    let text = named("language_model.model.", &text);
+    let tower = [named("vision_tower.vision_model.embeddings.", &input), siglip_block("vision_tower.vision_model.")];
+    [text, tower.concat(), named("multi_modal_projector.", &projector)].concat().into_iter()
+}
+
+/// The block of a SigLIP of width 16, and the norm after it.
+pub fn siglip_block(front: &str) -> Vec<(String, Vec<u64>)> {
+    let shapes: [(&str, &[u64]); 18] = [
         ("encoder.layers.0.layer_norm1.weight", &[16]),
         ("encoder.layers.0.layer_norm1.bias", &[16]),
         ("encoder.layers.0.self_attn.q_proj.weight", &[16, 16]),
@@ -53,12 +64,7 @@ fn tensors() -> impl Iterator<Item = (String, Vec<u64>)> {
         ("post_layernorm.weight", &[16]),
         ("post_layernorm.bias", &[16]),
     ];
-    let projector: [(&str, &[u64]); 2] =
-        [("mm_input_projection_weight", &[16, 32]), ("mm_soft_emb_norm.weight", &[16])];
-    let named = |front: &'static str| move |(name, shape): (&str, &[u64])| (format!("{front}{name}"), shape.to_vec());
-    let text = text.into_iter().map(named("language_model.model."));
-    let tower = tower.into_iter().map(named("vision_tower.vision_model."));
-    text.chain(tower).chain(projector.into_iter().map(named("multi_modal_projector.")))
+    named(front, &shapes)
 }
 
 fn sound() -> Files {

@@ -9,11 +9,10 @@ mod peft;
 
 use crate::error::{Error, IncompleteKind, Result};
 use crate::header::{TensorInfo, TensorTable};
-use crate::source::{self, Format, ModelSource, SourceFile};
+use crate::source::{Format, ModelSource, SourceFile, open};
 use crate::spec::{LinearWeights, ModelSpec, Module, nearest_names};
 use model_factory_dtypes::DType;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
 
 /// An adapter for a model. Every tensor in it exists and has the shape that the model's matrix asks for.
@@ -219,8 +218,4 @@ fn source(path: &Path, format: Format, file: &Path, bytes: u64, keys: Option<Sou
     let folder = file.parent().unwrap_or(Path::new("")).to_path_buf();
     let files = std::iter::once(SourceFile { path: file.into(), bytes }).chain(keys).collect();
     ModelSource { path: path.into(), format, folder, files, index: None, projector: None, notes: Vec::new() }
-}
-
-fn open(path: &Path) -> Result<(File, u64)> {
-    source::open(path)
 }

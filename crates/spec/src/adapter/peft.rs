@@ -198,6 +198,9 @@ impl Keys {
                 let one = format!("layers_to_transform is without layer {layer}");
                 Err(Error::contradiction(file, one, stored()))
             }
+            (Some(_), None) => {
+                Err(Error::contradiction(file, "layers_to_transform and layers_pattern name no layer of it", stored()))
+            }
             _ => Ok(()),
         }
     }
