@@ -202,8 +202,9 @@ impl Server {
             }
             request.options = server.salted(request.options);
             request.options.cancel = Some(token);
-            let builder = ChunkBuilder::new(&request, &server.model, &name);
+            let mut builder = ChunkBuilder::new(&request, &server.model, &name);
             request.tokenize(&server.model).map_err(failed)?;
+            builder.count_prompts(&request);
             Ok((server, request, builder, held))
         };
         let (server, request, builder, (places, room)) = self.budget.read(outline, read).await?;

@@ -188,7 +188,7 @@ fn what_is_wrong_is_named() {
             "response_format",
             json!({ "response_format": { "type": "json_schema", "json_schema": { "schema": { "not": {} } } } }),
         ),
-        (400, "parallel_tool_calls", json!({ "parallel_tool_calls": false })),
+        (400, "echo", json!({ "echo": true })),
         (400, "audio", json!({ "audio": { "voice": "alloy" } })),
         (404, "model", json!({ "model": "gpt-4o" })),
     ] {
@@ -203,7 +203,7 @@ fn what_is_wrong_is_named() {
     // What asks for nothing else than is done.
     let (status, answer) = server.post(
         CHAT,
-        &with(chat(4), json!({ "user": "somebody", "store": false, "parallel_tool_calls": true, "audio": null })),
+        &with(chat(4), json!({ "user": "somebody", "store": false, "parallel_tool_calls": false, "audio": null })),
     );
     assert_eq!(status, 200, "{answer}");
 

@@ -65,6 +65,8 @@ pub(crate) struct State {
     /// Whether the constraint also applies to the model's thoughts.
     holds_thought: bool,
     calls: Option<Box<CallReader>>,
+    /// Whether the generation ends after its first call.
+    is_one_call: bool,
     speculator: Option<Box<Speculator>>,
     /// Pieces of the last step that were not returned yet.
     ready: VecDeque<Piece>,
@@ -101,7 +103,8 @@ impl State {
         sampler.prompt(&sequence)?;
         let (prompt_tokens, cached_tokens) = (prompt.len(), before.len());
         let timings = Timings { prompt_tokens, cached_tokens, seed: sampler.seed(), ..Timings::default() };
-        let stop = if options.ignore_stop { StopTokens::default() } else { stop };
+        let mut stop = if options.ignore_stop { StopTokens::default() } else { stop };
+        stop.extend(options.stop_tokens.iter().copied());
         sampler = sampler.with_stop(&stop);
         let (choice, other) = (&options.tool_choice, options.grammar.as_ref());
         let calls = Calls::of(choice, &options.chat, other, &tokenizer, sequence.len())?;
@@ -126,12 +129,13 @@ impl State {
             thinking,
             holds_thought,
             calls: reader.map(Box::new),
+            is_one_call: !options.parallel_tool_calls,
             speculator: Speculator::new(options, sampling, &tokenizer, &sequence)?,
             tokenizer,
             sampler,
             constraint,
             stop,
-            stop_strings: StopStrings::new(&options.stop)?,
+            stop_strings: StopStrings::new(&options.stop)?.included(options.include_stop),
             max_tokens: options.max_tokens,
             cancel,
             input: prompt,
@@ -430,6 +434,7 @@ impl State {
         if self.finish.is_some() {
             self.end_calls();
         }
+        self.end_after_call();
         Ok(())
     }
 }

@@ -30,6 +30,10 @@ pub struct GenerateOptions {
     pub sampling: SamplingOptions,
     /// Texts that end the generation when it contains one. They are not part of the output, and only generated text counts.
     pub stop: Vec<String>,
+    /// Whether the stop string that ends the generation is part of the output.
+    pub include_stop: bool,
+    /// Tokens that end the generation, besides the model's own stop tokens. They are not part of the output.
+    pub stop_tokens: Vec<u32>,
     /// What the answer must be. Only tokens that continue it are drawn, with all other options, and stop tokens only where the
     /// answer may end; the thoughts of a reasoning model are free. It ends with [`FinishReason::Grammar`](super::FinishReason)
     /// where nothing can follow.
@@ -37,7 +41,10 @@ pub struct GenerateOptions {
     /// Whether the answer calls tools, of those that [`chat`](Self::chat) gives the template. Calls come as
     /// [`Piece::tool_call`](super::Piece::tool_call), read in the format that the template shows.
     pub tool_choice: ToolChoice,
-    /// Goes on after a stop token, which then is a token like any other (for measurements); a stop string still ends it.
+    /// Whether an answer may call several tools. If not, it ends after its first call.
+    pub parallel_tool_calls: bool,
+    /// Goes on after one of the model's stop tokens, which then is a token like any other (for measurements);
+    /// [`stop`](Self::stop) and [`stop_tokens`](Self::stop_tokens) still end it.
     pub ignore_stop: bool,
     /// Gives every piece the log-probability of its token, and of this many of the most likely tokens, up to 20.
     pub logprobs: Option<usize>,
@@ -213,8 +220,11 @@ impl Default for GenerateOptions {
             max_tokens: 256,
             sampling,
             stop: Vec::new(),
+            include_stop: false,
+            stop_tokens: Vec::new(),
             grammar: None,
             tool_choice: ToolChoice::Auto,
+            parallel_tool_calls: true,
             ignore_stop: false,
             logprobs: None,
             speculate: Speculation::Off,
@@ -270,6 +280,9 @@ setters! {
     GenerateOptions, GenerateOptions:
     max_tokens(max_tokens: usize) => max_tokens = max_tokens;
     ignore_stop(ignore_stop: bool) => ignore_stop = ignore_stop;
+    include_stop(include: bool) => include_stop = include;
+    stop_tokens(ids: impl Into<Vec<u32>>) => stop_tokens = ids.into();
+    parallel_tool_calls(parallel: bool) => parallel_tool_calls = parallel;
     logprobs(top: usize) => logprobs = Some(top);
     speculate(speculate: Speculation) => speculate = speculate;
     speculative_tokens(tokens: usize) => speculative_tokens = Some(tokens);

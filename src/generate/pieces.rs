@@ -47,6 +47,19 @@ impl State {
         self.flush(&mut text);
         self.give(&text, None, None);
         self.end_calls();
+        self.end_after_call();
+    }
+
+    /// Ends the generation after its first call, if it may have only one: what else the same token completed is left out.
+    pub(super) fn end_after_call(&mut self) {
+        let call = self.ready.iter().position(|piece| piece.tool_call.is_some()).filter(|_| self.is_one_call);
+        let Some(call) = call else { return };
+        for mut rest in self.ready.split_off(call + 1) {
+            if let (Some(token), Some(last)) = (rest.token.take(), self.ready.back_mut()) {
+                (last.token, last.logprobs) = (Some(token), rest.logprobs.take());
+            }
+        }
+        self.finish.get_or_insert(FinishReason::ToolCall);
     }
 
     /// Makes ready what was held back for the rest of a call.

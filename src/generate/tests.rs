@@ -207,6 +207,27 @@ fn a_stop_string_ends_it_and_is_no_part_of_the_text() {
 }
 
 #[test]
+fn a_stop_string_can_be_a_part_of_the_text() {
+    let options = GenerateOptions::default().stop("never").stop("é.").include_stop(true);
+    let (pieces, finish, _) = run("caé é. more", &options);
+    assert_eq!((pieces.concat().as_str(), finish), ("caé é.", Some(FinishReason::StopString(1))));
+}
+
+#[test]
+fn other_tokens_can_end_it_also_where_the_models_own_do_not() {
+    let other = GenerateOptions::default().stop_tokens([u32::from(b'c'), 1_000_000]);
+    for options in [other.clone(), other.clone().ignore_stop(true)] {
+        let (pieces, finish, _) = run("abcd", &options);
+        assert_eq!((pieces.concat().as_str(), finish), ("ab", Some(FinishReason::Stop(u32::from(b'c')))));
+    }
+    let (pieces, finish, _) = run("ab", &other);
+    assert_eq!((pieces.concat().as_str(), finish), ("ab", Some(FinishReason::Stop(257))));
+    // Tokens that end it wait for the least number of tokens, as the model's own do: the likeliest of the others comes instead.
+    let (pieces, _, ids) = run("cab", &other.min_tokens(1));
+    assert!(!ids.contains(&u32::from(b'c')) && !ids.contains(&257) && !pieces.is_empty(), "{ids:?}");
+}
+
+#[test]
 fn text_held_back_comes_out_however_it_ends() {
     let options = GenerateOptions::default().stop("<end>");
     let (pieces, finish, _) = run("a<en", &options);

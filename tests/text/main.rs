@@ -15,6 +15,7 @@ mod forgery;
 mod gemma_tokenizers;
 mod hostile;
 mod openai;
+mod other_clients;
 mod pre_tokenizers;
 mod tiktoken;
 mod tokenizers;

@@ -115,7 +115,7 @@ fn what_cannot_be_meant_is_refused_by_its_name() {
         ("cache_salt", json!({ "cache_salt": "a".repeat(257) })),
         ("n", json!({ "n": 0 })),
         ("n", json!({ "n": 129 })),
-        ("max_completion_tokens", json!({ "max_completion_tokens": -1 })),
+        ("max_completion_tokens", json!({ "max_completion_tokens": -2 })),
         ("logprobs", json!({ "logprobs": 3 })),
         ("top_logprobs", json!({ "top_logprobs": 2 })),
         ("top_logprobs", json!({ "logprobs": true, "top_logprobs": "2" })),
@@ -135,8 +135,27 @@ fn what_cannot_be_meant_is_refused_by_its_name() {
             "response_format.json_schema.schema",
             json!({ "response_format": { "type": "json_schema", "json_schema": {} } }),
         ),
-        ("parallel_tool_calls", json!({ "parallel_tool_calls": false })),
-        ("store", json!({ "store": true })),
+        ("parallel_tool_calls", json!({ "parallel_tool_calls": "no" })),
+        ("top_k", json!({ "top_k": -2 })),
+        ("min_tokens", json!({ "min_tokens": 1.5 })),
+        ("stop_token_ids", json!({ "stop_token_ids": ["</s>"] })),
+        ("repeat_penalty", json!({ "repeat_penalty": 1.1, "repetition_penalty": 1.1 })),
+        ("echo", json!({ "echo": true })),
+        ("use_beam_search", json!({ "use_beam_search": true })),
+        ("guided_choice", json!({ "guided_choice": [] })),
+        ("guided_grammar", json!({ "guided_grammar": "root ::= \"a\"" })),
+        ("guided_regex", json!({ "guided_json": {}, "guided_regex": "a" })),
+        ("structured_outputs.regex", json!({ "structured_outputs": { "regex": 1 } })),
+        ("structured_outputs.regex", json!({ "structured_outputs": { "json": {}, "regex": "a" } })),
+        ("functions", json!({ "functions": [{ "name": "a" }], "tools": [] })),
+        ("functions[0]", json!({ "functions": [{}] })),
+        ("tool_choice.allowed_tools.tools", json!({ "tool_choice": { "type": "allowed_tools", "mode": "auto" } })),
+        (
+            "tool_choice.allowed_tools.tools",
+            json!({ "tool_choice": { "type": "allowed_tools", "mode": "auto", "tools": [{ "name": "a" }] } }),
+        ),
+        ("add_generation_prompt", json!({ "continue_final_message": true, "add_generation_prompt": true })),
+        ("add_generation_prompt", json!({ "add_generation_prompt": false })),
     ] {
         check("wrong", field, chat(fields).unwrap_err());
     }
@@ -272,7 +291,7 @@ fn errors_have_the_status_of_their_kind() {
 }
 
 /// The chunks of an answer, the usage last.
-fn chunks(model: &Model, request: &CompletionRequest) -> (Vec<Value>, Value) {
+pub(crate) fn chunks(model: &Model, request: &CompletionRequest) -> (Vec<Value>, Value) {
     let mut builder = ChunkBuilder::new(request, model, "demo");
     let (mut chunks, mut whole) = (Vec::new(), builder.whole());
     for (index, mut generation) in request.generations(model).unwrap().into_iter().enumerate() {

@@ -19,6 +19,10 @@ pub struct ChunkBuilder {
     head: Value,
     is_chat: bool,
     is_stream: bool,
+    /// Whether a call is `function_call`, the form before tools.
+    has_functions: bool,
+    /// The prompt's tokens and those so far, where each chunk has them; `None` inside where only the last chunk has the usage.
+    usage_so_far: Option<Option<[usize; 2]>>,
     /// How many answers there are to each prompt.
     n: usize,
     tokenizer: Arc<Tokenizer>,
@@ -58,6 +62,9 @@ impl ChunkBuilder {
             head,
             is_chat,
             is_stream: request.stream,
+            has_functions: request.has_functions,
+            usage_so_far: (request.stream && request.include_usage)
+                .then_some(request.continuous_usage.then_some([0, 0])),
             n: request.n.max(1),
             tokenizer: Arc::clone(model.tokenizer()),
             choices: (0..request.answers()).map(|_| Choice::default()).collect(),
@@ -69,11 +76,21 @@ impl ChunkBuilder {
         }
     }
 
+    /// Counts the prompts of `request`, once they are ids, where each chunk has the usage so far.
+    pub fn count_prompts(&mut self, request: &CompletionRequest) {
+        if let (Some(Some([prompt, _])), CompletionInput::Ids(prompts)) = (&mut self.usage_so_far, &request.input) {
+            *prompt = prompts.iter().map(Vec::len).sum();
+        }
+    }
+
     /// The chunk of a piece of the generation of this index; `None` if the chunk would be empty.
     ///
     /// # Panics
     /// If the request has no answer of this index.
     pub fn push(&mut self, index: usize, mut piece: Piece) -> Option<Value> {
+        if let Some(Some([_, tokens])) = &mut self.usage_so_far {
+            *tokens += usize::from(piece.token.is_some());
+        }
         let choice = &mut self.choices[index];
         choice.reasoning += usize::from(piece.thinking && piece.token.is_some());
         // The answer to a text prompt has no separate thoughts.
@@ -96,6 +113,7 @@ impl ChunkBuilder {
         let reason = match reason {
             None | Some(FinishReason::Cancelled) => return Err(Error::Cancelled),
             Some(FinishReason::Length | FinishReason::Context) => "length",
+            _ if choice.calls > 0 && self.has_functions => "function_call",
             _ if choice.calls > 0 => "tool_calls",
             Some(_) => "stop",
         };
@@ -114,7 +132,8 @@ impl ChunkBuilder {
     /// A chunk without choices that has the `usage` of all choices, and the `timings` of the last one, as in llama.cpp's server. It
     /// is the end of a stream if [`CompletionRequest::include_usage`] asks for it.
     pub fn usage(&self) -> Value {
-        let mut chunk = self.with_choices(Value::Array(Vec::new()));
+        let mut chunk = self.head.clone();
+        chunk["choices"] = json!([]);
         chunk["usage"] = json!({
             "prompt_tokens": self.prompt,
             "completion_tokens": self.generated,
@@ -144,6 +163,10 @@ impl ChunkBuilder {
     fn with_choices(&self, choices: Value) -> Value {
         let mut chunk = self.head.clone();
         chunk["choices"] = choices;
+        if let Some(so_far) = self.usage_so_far {
+            let usage = |[prompt, tokens]: [usize; 2]| json!({ "prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens });
+            chunk["usage"] = so_far.map(usage).into();
+        }
         chunk
     }
 
@@ -174,12 +197,16 @@ impl ChunkBuilder {
         }
         if let Some(call) = delta.tool_call {
             let function = json!({ "name": call.name, "arguments": call.arguments_json() });
-            let mut json = json!({ "id": call.id, "type": "function", "function": function });
-            if self.is_stream {
-                json["index"] = choice.calls.into();
+            if self.has_functions {
+                message.insert("function_call".into(), function);
+            } else {
+                let mut json = json!({ "id": call.id, "type": "function", "function": function });
+                if self.is_stream {
+                    json["index"] = choice.calls.into();
+                }
+                message.insert("tool_calls".into(), json!([json]));
             }
             choice.calls += 1;
-            message.insert("tool_calls".into(), json!([json]));
         }
         chunk[if self.is_stream { "delta" } else { "message" }] = message.into();
         self.with_choices(json!([chunk]))

@@ -3,7 +3,7 @@
 use super::outline::Outline;
 use crate::error::RequestError;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::fmt::Display;
 
 /// A place in a request, for errors: `messages[0].content`.
@@ -28,6 +28,9 @@ impl Place {
     }
 }
 
+/// The greatest count: whole numbers up to it are exact as F64.
+const MOST_COUNT: f64 = 9_007_199_254_740_992.0;
+
 /// Fields of an object that were not read yet.
 pub(super) struct Fields {
     left: Map<String, Value>,
@@ -35,8 +38,39 @@ pub(super) struct Fields {
     prefix: Place,
 }
 
-/// Fields that describe the request and do not change its answer.
-const UNUSED: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt_cache_key"];
+/// Fields that do not change an answer of this server, with any value.
+const UNUSED: [&str; 12] = [
+    "cache_prompt",
+    "metadata",
+    "prediction",
+    "priority",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "request_id",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "user",
+    "verbosity",
+];
+
+/// Fields that are accepted only with the value, as JSON, that asks for nothing else than is done.
+const NEUTRAL: [(&str, &str); 14] = [
+    ("add_generation_prompt", "true"),
+    ("add_special_tokens", "true"),
+    ("best_of", "1"),
+    ("early_stopping", "false"),
+    ("echo", "false"),
+    ("include_reasoning", "true"),
+    ("length_penalty", "1"),
+    ("modalities", "[\"text\"]"),
+    ("separate_reasoning", "true"),
+    ("skip_special_tokens", "true"),
+    ("spaces_between_special_tokens", "true"),
+    ("suffix", "\"\""),
+    ("typical_p", "1"),
+    ("use_beam_search", "false"),
+];
 
 impl Fields {
     pub(super) fn parse(body: &[u8]) -> Result<Fields, RequestError> {
@@ -70,23 +104,55 @@ impl Fields {
         value.map(read).transpose()
     }
 
+    /// Takes a whole number, which may be written as `5.0`; -1 is `all`, as other servers have it.
+    pub(super) fn count(&mut self, name: &str, all: Option<usize>) -> Result<Option<usize>, RequestError> {
+        let Some(value) = self.take::<Value>(name)? else { return Ok(None) };
+        let number = value.as_f64().filter(|number| number.fract() == 0.0);
+        match number {
+            Some(-1.0) if all.is_some() => Ok(all),
+            Some(number) if (0.0..=MOST_COUNT).contains(&number) => Ok(Some(number as usize)),
+            _ => Err(self.at(name).wrong(format_args!("{value} is not a whole number from 0 up"))),
+        }
+    }
+
+    /// Takes the one field of `names` that is given.
+    pub(super) fn one_of<T: DeserializeOwned>(&mut self, names: &[&str]) -> Result<Option<T>, RequestError> {
+        let mut found: Option<(&str, T)> = None;
+        for name in names {
+            match (self.take(name)?, &found) {
+                (Some(_), Some((first, _))) => {
+                    return Err(self.at(name).wrong(format_args!("{first} is given too, expected one of them")));
+                }
+                (Some(value), None) => found = Some((name, value)),
+                (None, _) => {}
+            }
+        }
+        Ok(found.map(|(_, value)| value))
+    }
+
     /// Refuses the fields that are left, except if their value asks for the default behavior.
     pub(super) fn end(mut self) -> Result<(), RequestError> {
-        let done =
-            json!({ "parallel_tool_calls": true, "store": false, "echo": false, "best_of": 1, "modalities": ["text"] });
         let is_outer = self.prefix.0.is_empty();
+        let neutral =
+            |name: &str| NEUTRAL.iter().find(|(known, _)| is_outer && *known == name).map(|(_, value)| *value);
         self.left.retain(|name, value| {
-            let is_done = is_outer && (UNUSED.contains(&name.as_str()) || done.get(name) == Some(value));
+            let is_done = is_outer && UNUSED.contains(&name.as_str()) || neutral(name).is_some_and(|of| is(of, value));
             !(value.is_null() || is_done)
         });
         let Some((name, value)) = self.left.iter().next() else { return Ok(()) };
-        Err(match done.get(name).filter(|_| is_outer) {
-            Some(done) => self.at(name).wrong(format_args!("{value} is not supported, expected {done}")),
+        Err(match neutral(name) {
+            Some(expected) => self.at(name).wrong(format_args!("{value} is not supported, expected {expected}")),
             None => self.at(name).unknown(),
-        })?
+        })
     }
 
     pub(super) fn at(&self, name: &str) -> Place {
         self.prefix.within(name)
     }
+}
+
+/// Whether `value` is the one that the JSON of `expected` is; 1 and 1.0 are the same number.
+fn is(expected: &str, value: &Value) -> bool {
+    let expected: Option<Value> = serde_json::from_str(expected).ok();
+    expected.is_some_and(|expected| expected == *value || (value.is_number() && expected.as_f64() == value.as_f64()))
 }

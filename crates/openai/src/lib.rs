@@ -5,9 +5,11 @@ mod chunks;
 mod embedding;
 mod error;
 mod fields;
+mod format;
 mod messages;
 mod outline;
 mod request;
+mod tools;
 
 pub use chunks::{ChunkBuilder, append};
 pub use embedding::EmbeddingRequest;

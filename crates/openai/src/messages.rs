@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use model_factory::Message;
 use model_factory::chat::{data_url, media};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Fields that a template may read.
 const READ: [&str; 6] = ["name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "thinking"];
@@ -17,7 +17,7 @@ const UNREAD: [&str; 6] =
     ["annotations", "cache_control", "parsed", "provider_specific_fields", "reasoning_details", "thinking_blocks"];
 
 /// Fields of an answer that are accepted only if they are empty, as they cannot be used otherwise.
-const NOTHING: [&str; 4] = ["refusal", "audio", "function_call", "images"];
+const NOTHING: [&str; 3] = ["refusal", "audio", "images"];
 
 /// Fields of a call, of its function, and of a part of a content.
 const OF_CALL: [&str; 6] = ["id", "type", "index", "function", "cache_control", "provider_specific_fields"];
@@ -46,7 +46,9 @@ pub(super) fn message(index: usize, value: Value) -> Result<Message, RequestErro
     let at = Place(format!("messages[{index}]"));
     let Value::Object(mut given) = value else { return Err(at.wrong("expected an object")) };
     given.retain(|_, value| !value.is_null());
-    let mut message = Message::new(at.text(&given, "role")?, "");
+    // `function` is the role of a tool's result in the form before tools.
+    let role = at.text(&given, "role")?;
+    let mut message = Message::new(if role == "function" { "tool" } else { role }, "");
     message.content = None;
     given.remove("role");
     let content = at.within(".content");
@@ -69,6 +71,12 @@ pub(super) fn message(index: usize, value: Value) -> Result<Message, RequestErro
                 if !calls.is_empty() {
                     message = message.field(name, calls);
                 }
+            }
+            // The form before tools: a call without an id, and its result.
+            "function_call" => {
+                let mut call = json!({ "type": "function", "function": value });
+                tool_call(&at, &mut call)?;
+                message = message.field("tool_calls", vec![call]);
             }
             name if READ.contains(&name) && value.is_string() => message = message.field(name, value),
             name if READ.contains(&name) => return Err(at.wrong("expected a text")),

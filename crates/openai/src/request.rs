@@ -1,10 +1,12 @@
 //! The JSON of a request of `chat/completions` or `completions` -> prompts and options.
 
 use super::fields::Fields;
+use super::format::grammar;
 use super::messages::message;
+use super::tools;
 use crate::error::RequestError;
 use model_factory::generate::MAX_ANSWERS;
-use model_factory::{GenerateOptions, Generation, Message, Model, Prompt, Session, ToolChoice};
+use model_factory::{GenerateOptions, Generation, Message, Model, Prompt, Session};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -29,6 +31,10 @@ pub struct CompletionRequest {
     pub stream: bool,
     /// Whether the events end with the usage.
     pub include_usage: bool,
+    /// Whether every event has the usage so far.
+    pub continuous_usage: bool,
+    /// Whether tools were given as `functions`, so that a call is the message's `function_call`.
+    pub has_functions: bool,
     /// The options of each generation. Without a limit in the request it goes on until the context is full.
     pub options: GenerateOptions,
 }
@@ -68,14 +74,20 @@ impl CompletionRequest {
         let input = CompletionInput::Messages(messages.collect::<Result<_, _>>()?);
         let mut request = CompletionRequest::read(&mut fields, input)?;
         let options = &mut request.options;
-        let top: Option<usize> = fields.take("top_logprobs")?;
+        let top = fields.count("top_logprobs", None)?;
         options.logprobs = match (fields.take("logprobs")?.unwrap_or(false), top) {
             (true, top) => Some(top.unwrap_or(0)),
-            (false, None) => None,
+            (false, None | Some(0)) => None,
             (false, Some(_)) => return Err(fields.at("top_logprobs").wrong("expected logprobs to be true")),
         };
-        options.chat.tools = fields.take("tools")?;
-        options.tool_choice = tool_choice(&mut fields, options.chat.tools.as_deref().unwrap_or_default())?;
+        request.has_functions = tools::read(&mut fields, options)?;
+        options.chat.continue_final_message = fields.take("continue_final_message")?.unwrap_or(false);
+        if options.chat.continue_final_message {
+            let prompt = fields.take::<bool>("add_generation_prompt")?.unwrap_or(false);
+            fields
+                .at("add_generation_prompt")
+                .ensure(!prompt, "continue_final_message is given too, expected false")?;
+        }
         options.chat.variables = fields.take("chat_template_kwargs")?.unwrap_or_default();
         if let Some(name) = ["messages", "tools"].into_iter().find(|name| options.chat.variables.contains_key(*name)) {
             return Err(fields.at("chat_template_kwargs").wrong(format_args!("{name} is a field of the request")));
@@ -83,7 +95,10 @@ impl CompletionRequest {
         if let Some(effort) = fields.take::<String>("reasoning_effort")? {
             options.chat.variables.insert("reasoning_effort".into(), effort.into());
         }
-        let limit = fields.take("max_completion_tokens")?;
+        if let Some(thinks) = fields.take::<bool>("enable_thinking")? {
+            options.chat.variables.insert("enable_thinking".into(), thinks.into());
+        }
+        let limit = fields.count("max_completion_tokens", Some(usize::MAX))?;
         options.max_tokens = limit.unwrap_or(options.max_tokens);
         fields.end()?;
         Ok(request)
@@ -107,18 +122,22 @@ impl CompletionRequest {
         let input =
             input.ok_or_else(|| fields.at("prompt").wrong("expected a text, a list of ids, or a list of either"))?;
         let mut request = CompletionRequest::read(&mut fields, input)?;
-        request.options.logprobs = fields.take("logprobs")?;
+        request.options.logprobs = fields.count("logprobs", None)?;
         fields.end()?;
         Ok(request)
     }
 
     /// Reads the fields that both kinds of requests have.
     fn read(fields: &mut Fields, input: CompletionInput) -> Result<CompletionRequest, RequestError> {
-        let mut options = GenerateOptions::default().max_tokens(fields.take("max_tokens")?.unwrap_or(usize::MAX));
+        let limits = [fields.count("max_tokens", Some(usize::MAX))?, fields.count("n_predict", Some(usize::MAX))?];
+        let mut options =
+            GenerateOptions::default().max_tokens(limits.into_iter().flatten().min().unwrap_or(usize::MAX));
         options.stop = fields.texts("stop")?.unwrap_or_default();
         fields
             .at("stop")
             .ensure(options.stop.len() <= MOST_STOPS, format_args!("expected {MOST_STOPS} texts at most"))?;
+        options.include_stop = fields.take("include_stop_str_in_output")?.unwrap_or(false);
+        options.stop_tokens = fields.take("stop_token_ids")?.unwrap_or_default();
         options.ignore_stop = fields.take("ignore_eos")?.unwrap_or(false);
         options.cache_salt = fields.take("cache_salt")?;
         let is_salt = options.cache_salt.as_ref().is_none_or(|salt| SALT_BYTES.contains(&salt.len()));
@@ -127,22 +146,23 @@ impl CompletionRequest {
         let sampling = &mut options.sampling;
         sampling.temperature = fields.take("temperature")?;
         sampling.top_p = fields.take("top_p")?;
-        sampling.top_k = fields.take("top_k")?;
+        sampling.top_k = fields.count("top_k", Some(0))?;
+        sampling.min_tokens = fields.count("min_tokens", None)?.unwrap_or_default();
         sampling.min_p = fields.take("min_p")?;
-        sampling.repetition_penalty = fields.take("repetition_penalty")?;
+        sampling.repetition_penalty = fields.one_of(&["repetition_penalty", "repeat_penalty"])?;
         sampling.presence_penalty = fields.take("presence_penalty")?.unwrap_or_default();
         sampling.frequency_penalty = fields.take("frequency_penalty")?.unwrap_or_default();
         sampling.logit_bias = fields.take("logit_bias")?.unwrap_or_default();
         sampling.seed = fields.take::<i64>("seed")?.map(i64::cast_unsigned);
-        if let Some(schema) = response_format(fields)? {
-            options = options.json_schema(schema);
-        }
-        let mut include_usage = false;
+        options.grammar = grammar(fields)?;
+        let [mut include_usage, mut continuous_usage] = [false; 2];
         if let Some(mut stream_options) = fields.object("stream_options")? {
             include_usage = stream_options.take("include_usage")?.unwrap_or(false);
+            continuous_usage = stream_options.take("continuous_usage_stats")?.unwrap_or(false) && include_usage;
+            stream_options.take::<bool>("include_obfuscation")?;
             stream_options.end()?;
         }
-        let n = fields.take("n")?.unwrap_or(1);
+        let n = fields.count("n", None)?.unwrap_or(1);
         let expected = format_args!("expected a whole number from 1 to {MAX_ANSWERS}");
         fields.at("n").ensure((1..=MAX_ANSWERS).contains(&n), expected)?;
         Ok(CompletionRequest {
@@ -151,6 +171,8 @@ impl CompletionRequest {
             n,
             stream: fields.take("stream")?.unwrap_or(false),
             include_usage,
+            continuous_usage,
+            has_functions: false,
             options,
         })
     }
@@ -190,48 +212,5 @@ impl CompletionRequest {
     pub fn generations(&self, model: &Model) -> model_factory::Result<Vec<Generation<Session>>> {
         let of = |prompt| model.generations(prompt, self.n, &self.options);
         Ok(self.input.prompts().into_iter().map(of).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
-    }
-}
-
-/// The schema of the answer, if there is one.
-fn response_format(fields: &mut Fields) -> Result<Option<Value>, RequestError> {
-    let Some(mut format) = fields.object("response_format")? else { return Ok(None) };
-    let kind: String = format.require("type")?;
-    let schema = match kind.as_str() {
-        "text" => None,
-        "json_object" => Some(json!({ "type": "object" })),
-        "json_schema" => {
-            let json_schema = format.object("json_schema")?;
-            let mut json_schema = json_schema.ok_or_else(|| format.at("json_schema").wrong("it is missing"))?;
-            for unused in ["name", "description", "strict"] {
-                json_schema.take::<Value>(unused)?;
-            }
-            let schema = json_schema.require("schema")?;
-            json_schema.end()?;
-            Some(schema)
-        }
-        _ => return Err(format.at("type").wrong("expected text, json_object or json_schema")),
-    };
-    format.end()?;
-    Ok(schema)
-}
-
-fn tool_choice(fields: &mut Fields, tools: &[Value]) -> Result<ToolChoice, RequestError> {
-    let is_named = |tool: &Value| tool.pointer("/function/name").is_some_and(Value::is_string);
-    if let Some(index) = tools.iter().position(|tool| !is_named(tool)) {
-        return Err(fields.at(&format!("tools[{index}]")).wrong("expected a function with a name"));
-    }
-    let is_strict = |tool: &Value| tool.pointer("/function/strict") == Some(&Value::Bool(true));
-    let choice: Value = fields.take("tool_choice")?.unwrap_or_else(|| "auto".into());
-    let named = || choice.pointer("/function/name").and_then(Value::as_str).map(|name| ToolChoice::Named(name.into()));
-    match choice.as_str() {
-        Some("auto") if tools.iter().any(is_strict) => Ok(ToolChoice::Strict),
-        Some("auto") => Ok(ToolChoice::Auto),
-        Some("none") => Ok(ToolChoice::None),
-        Some("required") => Ok(ToolChoice::Required),
-        _ => Ok(named().ok_or_else(|| {
-            let expected = "expected auto, none, required or {\"type\": \"function\", \"function\": {\"name\": ..}}";
-            fields.at("tool_choice").wrong(expected)
-        })?),
     }
 }

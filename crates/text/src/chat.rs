@@ -38,6 +38,9 @@ pub use time::LocalTime;
 /// may write all of itself.
 const ADDED_BYTES: usize = 1 << 20;
 
+/// What is appended to a message that is continued, to find its end in the prompt. A template that trims messages removes the blank.
+const OPEN_END: &str = "end-of-the-message-to-continue ";
+
 /// A model's chat template, and the texts of special tokens that it may write.
 #[derive(Clone, Copy, Debug)]
 pub struct ChatTemplate<'a> {
@@ -176,6 +179,9 @@ impl<'a> ChatTemplate<'a> {
     ) -> Result<RenderedChat> {
         let media = |(message, one): (usize, &Message)| Some(ChatError::NotText { message, kind: one.media()? });
         (1..).zip(messages).find_map(media).map_or(Ok(()), Err)?;
+        if options.continue_final_message {
+            return self.render_open(messages, options);
+        }
         let result = self.render_contents(messages, options, generation_prompt);
         let Err(Error::Chat(ChatError::Template { line, reason, .. })) = &result else { return result };
         let plain = ChatOptions { now: options.now, ..ChatOptions::default() };
@@ -183,6 +189,32 @@ impl<'a> ChatTemplate<'a> {
             Ok(_) => Err(Error::Chat(ChatError::Messages { line: *line, reason: reason.clone() })),
             Err(_) => result,
         }
+    }
+
+    /// Renders up to the end of the last message's text, which the answer continues: a mark is appended to it, and the text ends
+    /// where the template wrote it, as in transformers (`continue_final_message`).
+    fn render_open(&self, messages: &[Message], options: &ChatOptions) -> Result<RenderedChat> {
+        let failed = |reason| Error::Chat(ChatError::Continue { reason });
+        let mut messages = messages.to_vec();
+        if !messages.last_mut().is_some_and(|last| last.append(OPEN_END)) {
+            return Err(failed("it has no text"));
+        }
+        let closed = ChatOptions { continue_final_message: false, ..options.clone() };
+        let mut rendered = self.render_with_spans(&messages, &closed, false)?;
+        let mark = OPEN_END.trim_end();
+        let end =
+            rendered.text.rfind(mark).ok_or_else(|| failed("the model's chat template does not write its text"))?;
+        let keeps_blanks = rendered.text[end..].starts_with(OPEN_END);
+        rendered.text.truncate(end);
+        if !keeps_blanks {
+            rendered.text.truncate(rendered.text.trim_end().len());
+        }
+        let end = rendered.text.len();
+        rendered.template_spans.retain(|span| span.start < end);
+        if let Some(last) = rendered.template_spans.last_mut() {
+            last.end = last.end.min(end);
+        }
+        Ok(rendered)
     }
 
     /// Like [`render_with_spans`](Self::render_with_spans), with the missing content that the template accepts in the model's turns

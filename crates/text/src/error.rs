@@ -140,6 +140,9 @@ pub enum ChatError {
          the images out"
     )]
     ImageMarks { mark: String, found: usize, images: usize },
+    /// The last message cannot be continued (exit code 2).
+    #[error("the last message cannot be continued: {reason}; leave continue_final_message out")]
+    Continue { reason: &'static str },
     /// The chat template does not end, or writes too much (exit code 10).
     #[error(
         "{}: the chat template takes more than {limit} {what}; give the model a text to continue",

@@ -1,6 +1,6 @@
 //! Answers that are calls or something else, and the text of their arguments.
 
-use super::tools::{Format, Noise, TOKENS, formats, holds_all, said, tools, with_tools};
+use super::tools::{Format, Noise, TOKENS, calls, formats, holds_all, said, tools, with_tools};
 use super::*;
 use crate::tools::ToolChoice;
 use model_factory_diagnostics::tokenizer::ToolCallFormat;
@@ -99,4 +99,33 @@ fn arguments_keep_the_text_of_their_numbers() {
         found.tool_calls[0].arguments = [("a".to_owned(), json!(1))].into_iter().collect();
         assert_eq!(found.tool_calls[0].arguments_json(), "{\"a\":1}");
     }
+}
+
+/// An answer that may call only one tool ends with its first call, whatever the same token completed, and tells all its tokens.
+#[test]
+fn an_answer_may_end_after_its_first_call() {
+    let (mut several, mut shorter) = (0, 0);
+    for Format { format, evidence, marks, answers } in formats() {
+        for marked in [true, false] {
+            if format == ToolCallFormat::Harmony && !marked {
+                continue;
+            }
+            let added: Vec<(&str, bool)> =
+                TOKENS.into_iter().chain(marks.iter().filter(|_| marked).map(|mark| (*mark, true))).collect();
+            let tokenizer = tokenizer_with(&added, evidence);
+            for (answer, text, expected) in &answers {
+                let context = format!("{format}, marks are tokens: {marked}: {answer}");
+                let ids = tokenizer.encode(answer, false).unwrap();
+                let (found, pieces) = said(&tokenizer, &ids, &with_tools().parallel_tool_calls(false));
+                let first: Value = expected.as_array().unwrap().iter().take(1).cloned().collect();
+                assert_eq!(calls(&found), first, "{context}");
+                assert!(text.starts_with(&found.text), "{context}: {found:?}");
+                let tokens: Vec<u32> = pieces.iter().filter_map(|piece| piece.token).collect();
+                assert!(ids.starts_with(&tokens), "{context}: {tokens:?}");
+                several += usize::from(expected.as_array().unwrap().len() > 1);
+                shorter += usize::from(tokens.len() < ids.len());
+            }
+        }
+    }
+    assert!(several > 10 && shorter > 10, "{several} call several tools, {shorter} ended before");
 }

@@ -38,7 +38,7 @@ pub(super) struct Format {
     pub(super) evidence: &'static str,
     pub(super) marks: &'static [&'static str],
     /// An answer, its text, and its calls.
-    answers: Vec<(String, &'static str, Value)>,
+    pub(super) answers: Vec<(String, &'static str, Value)>,
 }
 
 /// Answers of each format, written as its makers document it.

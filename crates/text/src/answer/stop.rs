@@ -15,6 +15,8 @@ pub enum FinishReason {
     /// The answer is complete, and its grammar allows nothing after it
     /// (`GenerateOptions::grammar`).
     Grammar,
+    /// The answer has called a tool, and may call only one (`GenerateOptions::parallel_tool_calls`).
+    ToolCall,
     /// The generation reached `max_tokens`.
     Length,
     /// The context is full.
@@ -23,11 +25,13 @@ pub enum FinishReason {
     Cancelled,
 }
 
-/// `stop` for a stop token, a stop string or the end of a grammar, `length`, `context` or `cancelled`, as in the OpenAI API.
+/// `stop` for a stop token, a stop string, the end of a grammar or of the only call, `length`, `context` or `cancelled`, as in the OpenAI API.
 impl std::fmt::Display for FinishReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            FinishReason::Stop(_) | FinishReason::StopString(_) | FinishReason::Grammar => "stop",
+            FinishReason::Stop(_) | FinishReason::StopString(_) | FinishReason::Grammar | FinishReason::ToolCall => {
+                "stop"
+            }
             FinishReason::Length => "length",
             FinishReason::Context => "context",
             FinishReason::Cancelled => "cancelled",
@@ -48,6 +52,12 @@ impl StopTokens {
     /// The ids in order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.0.iter().copied()
+    }
+}
+
+impl Extend<u32> for StopTokens {
+    fn extend<I: IntoIterator<Item = u32>>(&mut self, ids: I) {
+        self.0.extend(ids);
     }
 }
 
@@ -72,6 +82,8 @@ pub struct StopStrings {
     matchers: Vec<StopMatcher>,
     /// The held-back end of the text so far: as long as the longest beginning of a stop string that the text ends with.
     held: String,
+    /// Whether a stop string is part of the text that it ends.
+    is_included: bool,
 }
 
 impl StopStrings {
@@ -81,11 +93,23 @@ impl StopStrings {
         if let Some(index) = texts.iter().position(String::is_empty) {
             return Err(Error::EmptyStopString { index });
         }
-        Ok(StopStrings { matchers: texts.iter().map(|text| StopMatcher::new(text)).collect(), held: String::new() })
+        Ok(StopStrings {
+            matchers: texts.iter().map(|text| StopMatcher::new(text)).collect(),
+            held: String::new(),
+            is_included: false,
+        })
+    }
+
+    /// Sets whether a stop string is part of the text that it ends.
+    #[must_use]
+    pub fn included(mut self, is_included: bool) -> StopStrings {
+        self.is_included = is_included;
+        self
     }
 
     /// Takes the next `piece` and appends to `text` what can no longer be part of a stop string. Returns the index of the
-    /// stop string that ends the text, if one does: `text` then has everything before it, and nothing follows.
+    /// stop string that ends the text, if one does: `text` then has everything before it, or with it if it is
+    /// [`included`](Self::included), and nothing follows.
     pub fn push(&mut self, piece: &str, text: &mut String) -> Option<usize> {
         let begun = self.held.len();
         self.held.push_str(piece);
@@ -97,7 +121,7 @@ impl StopStrings {
                 }
             }
             if let Some((len, index)) = complete {
-                text.push_str(&self.held[..end - len]);
+                text.push_str(&self.held[..if self.is_included { end } else { end - len }]);
                 self.held.clear();
                 return Some(index);
             }

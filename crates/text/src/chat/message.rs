@@ -220,6 +220,20 @@ impl Message {
         self.field(CONTENT, parts)
     }
 
+    /// Appends `text` to the last text of the content; whether there is one.
+    pub(super) fn append(&mut self, text: &str) -> bool {
+        let parts = self.fields.get_mut(CONTENT).and_then(Value::as_array_mut);
+        let of_part = |part: &'_ mut Value| matches!(part.get("text"), Some(Value::String(_)));
+        let last =
+            parts.and_then(|parts| parts.iter_mut().rev().find_map(|part| of_part(part).then(|| &mut part["text"])));
+        match (&mut self.content, last) {
+            (Some(content), _) => content.push_str(text),
+            (None, Some(Value::String(last))) => last.push_str(text),
+            _ => return false,
+        }
+        true
+    }
+
     /// Adds the field `name`.
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Message {
         self.fields.insert(name.into(), value.into());
@@ -284,6 +298,8 @@ pub struct ChatOptions {
     /// Whether special tokens that are spelled in messages, tools or variables become special tokens, as in transformers.
     /// If not, they stay text, and only text of the template itself becomes special tokens.
     pub trust_special_tokens: bool,
+    /// Whether the answer continues the last message: the prompt ends with its text, without what the template writes after it.
+    pub continue_final_message: bool,
 }
 
 impl ChatOptions {
@@ -308,6 +324,12 @@ impl ChatOptions {
     /// Sets whether special tokens that are spelled in messages, tools and variables become special tokens.
     pub fn trust_special_tokens(mut self, trust: bool) -> Self {
         self.trust_special_tokens = trust;
+        self
+    }
+
+    /// Sets whether the answer continues the last message.
+    pub fn continue_final_message(mut self, continues: bool) -> Self {
+        self.continue_final_message = continues;
         self
     }
 
