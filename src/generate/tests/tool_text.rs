@@ -129,3 +129,24 @@ fn an_answer_may_end_after_its_first_call() {
     }
     assert!(several > 10 && shorter > 10, "{several} call several tools, {shorter} ended before");
 }
+
+/// Calls of Llama 3 have no mark: an answer that begins with a brace is a call and held to its schema, and any other is text.
+#[test]
+fn a_call_without_a_mark_is_the_whole_answer() {
+    let Format { evidence, .. } = formats().into_iter().find(|of| of.format == ToolCallFormat::Llama3Json).unwrap();
+    let tokenizer = tokenizer_with(&TOKENS, evidence);
+    let strict = with_tools().tool_choice(ToolChoice::Strict);
+    let call = r#"{"name": "weather", "parameters": {"city": "Oslo"}}"#;
+    for (says, text, calls_of) in [
+        (call, "", json!([["weather", {"city": "Oslo"}]])),
+        // No such city: the likeliest that the schema has comes instead.
+        (&call.replace("Oslo", "Oran"), "", json!([["weather", {"city": "Oslo"}]])),
+        ("I look: {\"name\": \"weather\"}", "I look: {\"name\": \"weather\"}", json!([])),
+        (" \n No.", " \n No.", json!([])),
+        ("", "", json!([])),
+    ] {
+        let ids = tokenizer.encode(says, false).unwrap();
+        let (found, _) = said(&tokenizer, &ids, &strict);
+        assert_eq!((found.text.as_str(), calls(&found)), (text, calls_of), "{says}");
+    }
+}

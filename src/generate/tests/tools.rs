@@ -424,7 +424,7 @@ fn calls_that_are_required_are_valid_whatever_the_model_says() {
                 let prompt = tokenizer.encode("<|start|>assistant", true).unwrap();
                 let started =
                     Generation::new(step, Arc::clone(&tokenizer), &[], prompt, StopTokens::from_iter([257]), &options);
-                let spelled = !marked || matches!(format, ToolCallFormat::Llama3Json | ToolCallFormat::Pythonic);
+                let spelled = (!marked && format != ToolCallFormat::Llama3Json) || format == ToolCallFormat::Pythonic;
                 if let (ToolChoice::Strict, true) = (choice, spelled) {
                     assert!(
                         matches!(started, Err(Error::Tool(error)) if *error == ToolError::NotStrict { format }),

@@ -201,10 +201,14 @@ impl<'a> Lark<'a> {
         if *choice != ToolChoice::Strict {
             return Ok(calls);
         }
+        if matches!(several, Several::Bare) {
+            // A call is a whole answer that begins with a brace, so any other answer is text.
+            return Ok(format!("{} | OTHER?\nOTHER: /(?s:\\s*[^\\s{{].*)/", self.rule(&calls)));
+        }
         // Text and call can only be distinguished if the mark is a token, not if it is spelled in letters.
         let opener = frames.as_ref().map(|[begin, _]| begin).or(opens.first());
         let is_token = opener.is_some_and(|mark| self.tokenizer.added_token(mark).is_some());
-        if matches!(several, Several::Bare) || !is_token {
+        if !is_token {
             return Err(ToolError::NotStrict { format: self.format }.into());
         }
         let calls = self.rule(&calls);
