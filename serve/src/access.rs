@@ -1,5 +1,6 @@
 //! Access checks: the host name by which a request calls this server, and the key that it gives.
 
+use crate::api::MESSAGES;
 use axum::http::{HeaderMap, header};
 use model_factory::Error;
 use model_factory_openai::ApiError;
@@ -19,8 +20,8 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Checks a request with these headers; `is_open` says that its path needs no key.
-    pub(crate) fn check(&self, headers: &HeaderMap, is_open: bool) -> Result<(), ApiError> {
+    /// Checks a request for `path` with these headers.
+    pub(crate) fn check(&self, headers: &HeaderMap, path: &str) -> Result<(), ApiError> {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let name = host_name(text(header::HOST));
         // A foreign page whose host name was made to resolve to this machine sends that name (DNS rebinding).
@@ -33,7 +34,11 @@ impl Access {
             };
             return Err(ApiError::new(403, message, None, None));
         }
-        let given = text(header::AUTHORIZATION).strip_prefix("Bearer ").unwrap_or_default().as_bytes();
+        let is_open = matches!(path, "/" | "/health");
+        let bearer =
+            text(header::AUTHORIZATION).split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        let own = headers.get("x-api-key").filter(|_| path.starts_with(MESSAGES)).and_then(|key| key.to_str().ok());
+        let given = bearer.map(|(_, key)| key.trim()).or(own).unwrap_or_default().as_bytes();
         if is_open || self.key.as_ref().is_none_or(|key| key.as_bytes().ct_eq(given).into()) {
             return Ok(());
         }
@@ -104,7 +109,7 @@ mod tests {
         let open = |key: Option<&str>, is_local, host: &str| {
             let access = Access { key: key.map(str::to_owned), is_local, hosts: vec!["model.example.com".into()] };
             let headers = HeaderMap::from_iter([(header::HOST, HeaderValue::from_str(host).expect("a header"))]);
-            access.check(&headers, true).map_err(|error| error.status)
+            access.check(&headers, "/health").map_err(|error| error.status)
         };
         for host in ["localhost", "LOCALHOST:8080", "Localhost.", "127.0.0.1", "127.9.9.9:1", "[::1]", "[::1]:8080"] {
             for (key, is_local) in [(None, true), (Some("k"), true), (None, false), (Some("k"), false)] {

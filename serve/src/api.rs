@@ -1,6 +1,7 @@
 //! Paths -> answers: access, the queue, and the handler of each path.
 
 use crate::access::Access;
+use crate::apis::{Api, Events};
 use crate::budget::{self, Budget, Share};
 use crate::metrics::Metrics;
 use async_stream::stream;
@@ -8,14 +9,14 @@ use axum::Router;
 use axum::extract::{MatchedPath, Path, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
-use futures_util::stream::{StreamExt, TryStreamExt, select_all};
+use futures_util::stream::{self, StreamExt, TryStreamExt, select_all};
 use model_factory::{
     Adapter, CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Model, ToolChoice,
 };
-use model_factory_openai::{ApiError, ChunkBuilder, CompletionRequest, EmbeddingRequest, RequestError, append};
+use model_factory_openai::{ApiError, ChunkBuilder, EmbeddingRequest, append};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,6 +28,9 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 /// The time between two keep-alive events of a stream that has nothing to send.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// The paths of Anthropic's API.
+pub(crate) const MESSAGES: &str = "/v1/messages";
 
 /// The most bytes of an error message, and of the field that it names: a request may hold more.
 const ERROR_BYTES: usize = 1000;
@@ -108,6 +112,7 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
         .route("/v1/chat/completions", post(chat))
         .route("/v1/completions", post(completion))
         .route("/v1/embeddings", post(embeddings))
+        .route(MESSAGES, post(messages))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .layer(middleware::from_fn_with_state(Arc::clone(&server), guard))
@@ -120,9 +125,8 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
 /// Checks the access of a request, and counts its answer.
 async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
-    let is_open = matches!(&*path, "/" | "/health");
-    let mut response = match server.access.check(request.headers(), is_open) {
-        Err(error) => Refusal(error).into_response(),
+    let mut response = match server.access.check(request.headers(), &path) {
+        Err(error) => Refusal(error).response(if path.starts_with(MESSAGES) { Api::Messages } else { Api::Chat }),
         Ok(()) => next.run(request).await,
     };
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -174,13 +178,9 @@ impl Server {
         options
     }
 
-    /// Answers the request that `read` makes of a body.
-    async fn complete(
-        self: Arc<Self>,
-        request: Request,
-        read: fn(&[u8]) -> Result<CompletionRequest, RequestError>,
-        input: &'static str,
-    ) -> Answer {
+    /// Answers a request of `api`.
+    async fn complete(self: Arc<Self>, request: Request, api: Api) -> Answer {
+        let input = api.input();
         let arrived = Instant::now();
         let cancel = CancelOnDrop(self.cancel.child());
         let body = self.budget.body(request).await?;
@@ -192,7 +192,7 @@ impl Server {
             if token.is_cancelled() {
                 return Err(failed(Error::Cancelled).into());
             }
-            let mut request = read(&body.bytes).map_err(ApiError::from)?;
+            let mut request = api.read(&body.bytes).map_err(ApiError::from)?;
             drop(body);
             let (name, adapter) = server.asked(request.model.as_deref())?;
             let name = name.to_owned();
@@ -272,12 +272,10 @@ impl Server {
                 chunk.into_iter().for_each(|chunk| append(&mut whole, chunk));
                 Ok(whole)
             };
-            return Ok(json_body(chunks.try_fold(whole, append).await?.to_string()));
+            return Ok(json_body(api.whole(chunks.try_fold(whole, append).await?).to_string()));
         }
-        let events = chunks.map(|chunk| {
-            let text = chunk.unwrap_or_else(|error| Some(error.json())).map(|json| json.to_string());
-            Ok::<_, Infallible>(Event::default().data(text.as_deref().unwrap_or("[DONE]")))
-        });
+        let mut form = Events::new(api);
+        let events = chunks.flat_map(move |chunk| stream::iter(form.of(chunk).into_iter().map(Ok::<_, Infallible>)));
         Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
     }
 }
@@ -313,25 +311,39 @@ impl From<ApiError> for Refusal {
     }
 }
 
+impl Refusal {
+    /// The response in the form of `api`.
+    fn response(&self, api: Api) -> Response {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, json_body(api.error(&self.0).to_string())).into_response();
+        let headers = response.headers_mut();
+        match self.0.status {
+            401 => headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
+            429 | 503 => headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1")),
+            _ => None,
+        };
+        response
+    }
+}
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = (status, json_body(self.0.json().to_string())).into_response();
-        if matches!(self.0.status, 429 | 503) {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        response
+        self.response(Api::Chat)
     }
 }
 
 type Answer = Result<Response, Refusal>;
 
 async fn chat(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    server.complete(request, CompletionRequest::chat, "messages").await
+    server.complete(request, Api::Chat).await
 }
 
 async fn completion(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    server.complete(request, CompletionRequest::text, "prompt").await
+    server.complete(request, Api::Text).await
+}
+
+async fn messages(State(server): State<Arc<Server>>, request: Request) -> Response {
+    server.complete(request, Api::Messages).await.unwrap_or_else(|refusal| refusal.response(Api::Messages))
 }
 
 async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answer {

@@ -1,7 +1,8 @@
-//! A server of one model: the OpenAI API, and a page to chat with it.
+//! A server of one model: the OpenAI API, Anthropic's Messages, and a page to chat with it.
 
 mod access;
 mod api;
+mod apis;
 mod budget;
 #[path = "../../examples/common/mod.rs"]
 mod common;
@@ -38,7 +39,7 @@ use tokio_io_timeout::TimeoutStream;
 /// The most bytes of a request's head, and of the bytes that are read ahead of a connection.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// Serve a model file or folder to clients of the OpenAI API, with a page to chat with it.
+/// Serve a model file or folder to clients of the APIs of OpenAI and Anthropic, with a page to chat with it.
 #[derive(Parser)]
 struct Arguments {
     /// A model file or folder, or with the feature hub org/name:quantization; the bundled demo model when absent.

@@ -159,6 +159,43 @@ fn vectors_are_the_same_as_numbers_and_as_bytes() {
     assert_eq!(server.post("/v1/embeddings", &json!({ "input": [1, 2] })).0, 400);
 }
 
+/// Anthropic's Messages: whole, as events with names, with its own header for the key and its own form of errors.
+#[test]
+fn messages_are_answered_in_the_form_of_anthropic() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("key");
+    std::fs::write(&file, "secret").expect("it is written");
+    let server = demo(&["--api-key-file", file.to_str().expect("UTF-8")]);
+    let ask = |key: &str, body: &Value| {
+        let (host, body) = (&server.address, body.to_string());
+        let request = format!(
+            "POST /v1/messages HTTP/1.1\r\nhost: {host}\r\nx-api-key: {key}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        rest(&mut server.connect(request.as_bytes()))
+    };
+    let body = |stream: bool| json!({ "max_tokens": 4, "temperature": 0, "stream": stream, "messages": [{ "role": "user", "content": "Once" }] });
+    let refused = ask("wrong", &body(false));
+    assert!(
+        refused.starts_with("HTTP/1.1 401") && refused.to_lowercase().contains("www-authenticate: bearer"),
+        "{refused}"
+    );
+    assert!(refused.contains(r#""type":"authentication_error""#), "{refused}");
+    let wrong = ask("secret", &json!({ "messages": 3 }));
+    assert!(wrong.starts_with("HTTP/1.1 400") && wrong.contains(r#""type":"invalid_request_error""#), "{wrong}");
+    let whole = ask("secret", &body(false));
+    let (head, answer) = whole.split_once("\r\n\r\n").expect("a body");
+    let answer: Value = serde_json::from_str(answer).expect("JSON");
+    assert!(head.starts_with("HTTP/1.1 200") && answer["stop_reason"] == "max_tokens", "{whole}");
+    let text = answer["content"][0]["text"].as_str().expect("a text");
+    let stream = ask("secret", &body(true));
+    let events = stream.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+    let deltas: String = events.filter_map(|event| Some(event["delta"]["text"].as_str()?.to_owned())).collect();
+    assert_eq!(deltas, text);
+    assert!(stream.contains("event: message_start") && stream.contains("event: message_stop"), "{stream}");
+}
+
 #[test]
 fn what_is_wrong_is_named() {
     let server = demo(&["--body-limit", "20000"]);

@@ -1,6 +1,7 @@
 //! Text <-> ids: tokenizers, templates of chats, tools, and requests of the OpenAI API.
 #![allow(clippy::duplicate_mod)] // `edit` has the archives too
 
+mod anthropic;
 // Files of samples that tests of the diagnosis write too, with `pub` for those.
 #[path = "../../diagnostics/tests/formats/build.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used)]

@@ -23,6 +23,9 @@ pub struct ChunkBuilder {
     has_functions: bool,
     /// The prompt's tokens and those so far, where each chunk has them; `None` inside where only the last chunk has the usage.
     usage_so_far: Option<Option<[usize; 2]>>,
+    /// The stop strings of the request.
+    stop: Vec<String>,
+    stop_tokens: Vec<u32>,
     /// How many answers there are to each prompt.
     n: usize,
     tokenizer: Arc<Tokenizer>,
@@ -65,6 +68,8 @@ impl ChunkBuilder {
             has_functions: request.has_functions,
             usage_so_far: (request.stream && request.include_usage)
                 .then_some(request.continuous_usage.then_some([0, 0])),
+            stop: request.options.stop.clone(),
+            stop_tokens: request.options.stop_tokens.clone(),
             n: request.n.max(1),
             tokenizer: Arc::clone(model.tokenizer()),
             choices: (0..request.answers()).map(|_| Choice::default()).collect(),
@@ -110,6 +115,12 @@ impl ChunkBuilder {
     /// If the request has no answer of this index.
     pub fn last_chunk(&mut self, index: usize, (reason, timings): (Option<FinishReason>, Timings)) -> Result<Value> {
         let choice = &mut self.choices[index];
+        // What ended it, as in vLLM: a stop string, or a token that the request names.
+        let stop: Value = match reason {
+            Some(FinishReason::StopString(which)) => self.stop.get(which).cloned().into(),
+            Some(FinishReason::Stop(token)) if self.stop_tokens.contains(&token) => token.into(),
+            _ => Value::Null,
+        };
         let reason = match reason {
             None | Some(FinishReason::Cancelled) => return Err(Error::Cancelled),
             Some(FinishReason::Length | FinishReason::Context) => "length",
@@ -126,7 +137,9 @@ impl ChunkBuilder {
         self.reasoning += choice.reasoning;
         self.timings = timings;
         let delta = choice.reader.flush();
-        Ok(self.chunk(index, delta, None, Some(reason)))
+        let mut chunk = self.chunk(index, delta, None, Some(reason));
+        chunk["choices"][0]["stop_reason"] = stop;
+        Ok(chunk)
     }
 
     /// A chunk without choices that has the `usage` of all choices, and the `timings` of the last one, as in llama.cpp's server. It

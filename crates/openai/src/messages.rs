@@ -27,13 +27,13 @@ const OF_TEXT: [&str; 4] = ["type", "text", "cache_control", "annotations"];
 
 impl Place {
     /// Refuses fields of `object` that are not in `names`.
-    fn known(&self, object: &Map<String, Value>, names: &[&str]) -> Result<(), RequestError> {
+    pub(super) fn known(&self, object: &Map<String, Value>, names: &[&str]) -> Result<(), RequestError> {
         let unknown = object.iter().find(|(name, value)| !value.is_null() && !names.contains(&name.as_str()));
         unknown.map_or(Ok(()), |(name, _)| Err(self.within(format_args!(".{name}")).unknown()))
     }
 
     /// The text that `object` must have in the field `name`.
-    fn text<'v>(&self, object: &'v Map<String, Value>, name: &str) -> Result<&'v str, RequestError> {
+    pub(super) fn text<'v>(&self, object: &'v Map<String, Value>, name: &str) -> Result<&'v str, RequestError> {
         let at = self.within(format_args!(".{name}"));
         let value = object.get(name).ok_or_else(|| at.wrong("it is missing"))?;
         value.as_str().ok_or_else(|| at.wrong("expected a text"))

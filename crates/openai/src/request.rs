@@ -128,7 +128,7 @@ impl CompletionRequest {
     }
 
     /// Reads the fields that both kinds of requests have.
-    fn read(fields: &mut Fields, input: CompletionInput) -> Result<CompletionRequest, RequestError> {
+    pub(super) fn read(fields: &mut Fields, input: CompletionInput) -> Result<CompletionRequest, RequestError> {
         let limits = [fields.count("max_tokens", Some(usize::MAX))?, fields.count("n_predict", Some(usize::MAX))?];
         let mut options =
             GenerateOptions::default().max_tokens(limits.into_iter().flatten().min().unwrap_or(usize::MAX));

@@ -1,0 +1,266 @@
+//! The JSON of a request of `/v1/messages` -> a request of completions.
+
+use crate::error::RequestError;
+use crate::fields::{Fields, Place};
+use crate::request::{CompletionInput, CompletionRequest};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use model_factory::generate::Grammar;
+use model_factory::{Message, ToolChoice};
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+
+/// Fields of a part that do not change what it says.
+const UNREAD: [&str; 4] = ["type", "cache_control", "citations", "caller"];
+
+/// Reads the body of a request of `/v1/messages`. A last message of the assistant is continued.
+///
+/// # Errors
+/// An error that names the field, if the body is invalid.
+pub fn request(body: &[u8]) -> Result<CompletionRequest, RequestError> {
+    let mut fields = Fields::parse(body)?;
+    let mut messages = system(&mut fields)?;
+    let given: Vec<Value> = fields.require("messages")?;
+    fields.at("messages").ensure(!given.is_empty(), "expected one message at least")?;
+    let mut names = HashMap::new();
+    for (index, value) in given.into_iter().enumerate() {
+        turn(&Place(format!("messages[{index}]")), value, &mut names, &mut messages)?;
+    }
+    let continues = messages.last().is_some_and(|last| last.role == "assistant");
+    let mut request = CompletionRequest::read(&mut fields, CompletionInput::Messages(messages))?;
+    let options = &mut request.options;
+    options.chat.continue_final_message = continues;
+    options.stop = fields.texts("stop_sequences")?.unwrap_or_default();
+    options.chat.tools = tools(&mut fields)?;
+    (options.tool_choice, options.parallel_tool_calls) = tool_choice(&mut fields)?;
+    if let Some(mut thinking) = fields.object("thinking")? {
+        let kind: String = thinking.require("type")?;
+        let is_known = matches!(&*kind, "enabled" | "adaptive" | "disabled");
+        thinking.at("type").ensure(is_known, "expected enabled, adaptive or disabled")?;
+        options.chat.variables.insert("enable_thinking".into(), (kind != "disabled").into());
+        thinking.count("budget_tokens", None)?;
+        thinking.take::<String>("display")?;
+        thinking.end()?;
+    }
+    let mut format = fields.object("output_format")?;
+    if let Some(mut output) = fields.object("output_config")? {
+        if let Some(effort) = output.take::<String>("effort")? {
+            options.chat.variables.insert("reasoning_effort".into(), effort.into());
+        }
+        format = output.object("format")?.or(format);
+        output.end()?;
+    }
+    if let Some(mut format) = format {
+        format.at("type").ensure(format.require::<String>("type")? == "json_schema", "expected json_schema")?;
+        options.grammar = Some(Grammar::json_schema(format.require::<Value>("schema")?));
+        format.end()?;
+    }
+    if request.stream {
+        (request.include_usage, request.continuous_usage) = (true, true); // the first event has the prompt's tokens
+    }
+    fields.end()?;
+    Ok(request)
+}
+
+/// The system message, which is a field: a text, or a list of parts.
+fn system(fields: &mut Fields) -> Result<Vec<Message>, RequestError> {
+    let (at, system) = (fields.at("system"), fields.take::<Value>("system")?);
+    let text = match system {
+        None => return Ok(Vec::new()),
+        Some(Value::String(text)) => text,
+        Some(Value::Array(parts)) => {
+            let texts = parts.iter().enumerate().map(|(index, part)| {
+                let at = at.within(format_args!("[{index}]"));
+                let part = Part::of(&at, part)?;
+                at.within(".type").ensure(part.kind == "text", "expected text")?;
+                part.known(&["text"])?;
+                Ok(part.text("text")?.to_owned())
+            });
+            texts.collect::<Result<Vec<_>, _>>()?.join("\n")
+        }
+        Some(_) => return Err(at.wrong("expected a text or a list of parts")),
+    };
+    Ok(vec![Message::system(text)])
+}
+
+/// A part of a content.
+struct Part<'v> {
+    at: &'v Place,
+    kind: &'v str,
+    fields: &'v Map<String, Value>,
+}
+
+impl<'v> Part<'v> {
+    fn of(at: &'v Place, value: &'v Value) -> Result<Part<'v>, RequestError> {
+        let fields = value.as_object().ok_or_else(|| at.wrong("expected an object"))?;
+        Ok(Part { at, kind: at.text(fields, "type")?, fields })
+    }
+
+    fn text(&self, name: &str) -> Result<&'v str, RequestError> {
+        self.at.text(self.fields, name)
+    }
+
+    /// Refuses fields other than `names` and those of every part.
+    fn known(&self, names: &[&str]) -> Result<(), RequestError> {
+        self.at.known(self.fields, &[names, &UNREAD].concat())
+    }
+
+    /// The bytes of an image in base64.
+    fn image(&self) -> Result<Vec<u8>, RequestError> {
+        self.known(&["source"])?;
+        let at = self.at.within(".source");
+        let source = self.fields.get("source").and_then(Value::as_object);
+        let source = source.ok_or_else(|| at.wrong("expected an object"))?;
+        at.known(source, &["type", "media_type", "data"])?;
+        let is_here = at.text(source, "type")? == "base64";
+        at.within(".type").ensure(is_here, "expected base64: images are not fetched, and no files are kept")?;
+        let data = BASE64_STANDARD.decode(at.text(source, "data")?);
+        data.map_err(|error| at.within(".data").wrong(format_args!("it is no base64: {error}")))
+    }
+}
+
+/// Appends the messages of a turn: the results of tools first, each as a message of its own. `names` are those of the tools by the
+/// ids of their calls.
+fn turn(
+    at: &Place,
+    value: Value,
+    names: &mut HashMap<String, String>,
+    messages: &mut Vec<Message>,
+) -> Result<(), RequestError> {
+    let object = value.as_object().ok_or_else(|| at.wrong("expected an object"))?;
+    at.known(object, &["role", "content"])?;
+    let role = at.text(object, "role")?;
+    let is_models = role == "assistant";
+    at.within(".role").ensure(is_models || role == "user", "expected user or assistant")?;
+    let at = at.within(".content");
+    let parts = match object.get("content") {
+        Some(Value::String(text)) => {
+            messages.push(Message::new(role, &**text));
+            return Ok(());
+        }
+        Some(Value::Array(parts)) => parts,
+        _ => return Err(at.wrong("expected a text or a list of parts")),
+    };
+    let (mut message, mut text, mut thought, mut calls) =
+        (Message::new(role, ""), String::new(), String::new(), Vec::new());
+    let (mut has_image, mut has_result, mut said) = (false, false, false);
+    for (index, part) in parts.iter().enumerate() {
+        let at = at.within(format_args!("[{index}]"));
+        let part = Part::of(&at, part)?;
+        match (part.kind, is_models) {
+            ("text", _) => {
+                part.known(&["text"])?;
+                said = true;
+                if has_image { message = message.text(part.text("text")?) } else { text.push_str(part.text("text")?) }
+            }
+            ("image", false) => {
+                if !has_image && !text.is_empty() {
+                    message = message.text(std::mem::take(&mut text));
+                }
+                message = message.image(part.image()?);
+                (has_image, said) = (true, true);
+            }
+            ("tool_result", false) => {
+                has_result = true;
+                messages.push(result(&part, names)?);
+            }
+            ("thinking", true) => {
+                part.known(&["thinking", "signature"])?;
+                thought.push_str(part.text("thinking")?);
+            }
+            // What only its maker can read.
+            ("redacted_thinking", true) => {}
+            ("tool_use", true) => {
+                part.known(&["id", "name", "input"])?;
+                let (id, name) = (part.text("id")?, part.text("name")?);
+                let input = part.fields.get("input").filter(|input| input.is_object());
+                let input = input.ok_or_else(|| at.within(".input").wrong("expected an object"))?;
+                names.insert(id.into(), name.into());
+                calls.push(json!({ "id": id, "type": "function", "function": { "name": name, "arguments": input } }));
+            }
+            (kind, _) => {
+                let reason = format!("{kind:?} is not supported in a message of the {role}");
+                return Err(at.within(".type").wrong(reason));
+            }
+        }
+    }
+    if !has_image {
+        message.content = Some(text).filter(|_| said || !is_models);
+    }
+    if !thought.is_empty() {
+        message = message.field("reasoning_content", thought);
+    }
+    if !calls.is_empty() {
+        message = message.field("tool_calls", calls);
+    }
+    if said || is_models || !has_result {
+        messages.push(message);
+    }
+    Ok(())
+}
+
+/// The message with the result of a tool.
+fn result(part: &Part<'_>, names: &HashMap<String, String>) -> Result<Message, RequestError> {
+    part.known(&["tool_use_id", "content", "is_error"])?;
+    let (id, at) = (part.text("tool_use_id")?, part.at.within(".content"));
+    let text = match part.fields.get("content") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => {
+            let mut text = String::new();
+            for (index, value) in parts.iter().enumerate() {
+                let at = at.within(format_args!("[{index}]"));
+                let part = Part::of(&at, value)?;
+                at.within(".type").ensure(part.kind == "text", "expected text in the result of a tool")?;
+                part.known(&["text"])?;
+                text.push_str(part.text("text")?);
+            }
+            text
+        }
+        Some(_) => return Err(at.wrong("expected a text or a list of parts")),
+    };
+    let name = names.get(id).map(|name| Value::from(name.as_str()));
+    Ok(name
+        .into_iter()
+        .fold(Message::tool(text).field("tool_call_id", id), |message, name| message.field("name", name)))
+}
+
+/// The tools as schemas of functions.
+fn tools(fields: &mut Fields) -> Result<Option<Vec<Value>>, RequestError> {
+    let Some(tools) = fields.take::<Vec<Value>>("tools")? else { return Ok(None) };
+    let tool = |(index, tool): (usize, Value)| {
+        let at = Place(format!("tools[{index}]"));
+        let object = tool.as_object().ok_or_else(|| at.wrong("expected an object"))?;
+        let kind = object.get("type").and_then(Value::as_str).unwrap_or("custom");
+        let of_maker = "expected custom: tools of Anthropic's own servers are not here";
+        at.within(".type").ensure(kind == "custom", of_maker)?;
+        let names = ["type", "name", "description", "input_schema", "cache_control", "strict", "eager_input_streaming"];
+        at.known(object, &names)?;
+        let schema = object.get("input_schema").filter(|schema| schema.is_object());
+        let schema = schema.ok_or_else(|| at.within(".input_schema").wrong("expected a JSON schema"))?;
+        let mut function = json!({ "name": at.text(object, "name")?, "parameters": schema });
+        for name in ["description", "strict"] {
+            if let Some(value) = object.get(name).filter(|value| !value.is_null()) {
+                function[name] = value.clone();
+            }
+        }
+        Ok(json!({ "type": "function", "function": function }))
+    };
+    tools.into_iter().enumerate().map(tool).collect::<Result<_, _>>().map(Some)
+}
+
+/// The choice among the tools, and whether there may be several calls.
+fn tool_choice(fields: &mut Fields) -> Result<(ToolChoice, bool), RequestError> {
+    let Some(mut choice) = fields.object("tool_choice")? else { return Ok((ToolChoice::Auto, true)) };
+    let kind: String = choice.require("type")?;
+    let of_kind = match &*kind {
+        "auto" => ToolChoice::Auto,
+        "any" => ToolChoice::Required,
+        "none" => ToolChoice::None,
+        "tool" => ToolChoice::Named(choice.require("name")?),
+        _ => return Err(choice.at("type").wrong("expected auto, any, tool or none")),
+    };
+    let is_one = choice.take("disable_parallel_tool_use")?.unwrap_or(false);
+    choice.end()?;
+    Ok((of_kind, !is_one))
+}
