@@ -18,6 +18,8 @@ pub struct Tower<D: Device> {
     weights: VisionWeights<D>,
     sizes: TowerSizes,
     rope: Option<(AxialRope, usize)>,
+    /// Of each block whether it attends within windows.
+    windowed: Vec<bool>,
     /// The side of the square of position embeddings that are interpolated, and how.
     interpolated: Option<(usize, Interpolation)>,
 }
@@ -86,9 +88,9 @@ impl<D: Device> Tower<D> {
             output: spec.output,
         };
         let rope = spec.rope.map(|rope| (rope, spec.head_dim));
-        let interpolated = spec.interpolated;
+        let (interpolated, windowed) = (spec.interpolated, spec.windowed.clone());
         let weights = spec.weights.try_map(&mut Load { device: &device, weights, matrices: 0 })?;
-        Ok(Tower { weights, device, sizes, rope, interpolated })
+        Ok(Tower { weights, device, sizes, rope, windowed, interpolated })
     }
 
     /// What it takes and gives.
@@ -126,6 +128,9 @@ impl<D: Device> Tower<D> {
         if let Some((rope, head_dim)) = self.rope {
             angles.push(Angles::of_patches(rope, head_dim, grid, self.sizes.order)?);
         }
+        let windows = self.sizes.order.windows(grid);
+        let mut ends = memory::reserved(windows.map_or(0, |windows| windows.count()), "the windows of an image")?;
+        ends.extend(windows.into_iter().flat_map(|windows| windows.ends()));
         let (mut rows, mut deepstack) =
             (Vec::new(), memory::reserved(self.weights.deepstack.len(), "rows of an image")?);
         self.device.run(Batch { sequences, rows: patches, angles }, &mut |pass, _| {
@@ -137,6 +142,8 @@ impl<D: Device> Tower<D> {
             for (index, weights) in self.weights.layers.iter().enumerate() {
                 let layer = Layer { device: &self.device, extensions: &extensions, weights, index, residual: 1.0 };
                 cancel.check()?;
+                let windowed = self.windowed.get(index).is_some_and(|windowed| *windowed);
+                vision.attend_within(pass, if windowed { &ends } else { &[] })?;
                 layer.store(pass)?;
                 cancel.check()?;
                 layer.mix(pass)?;
@@ -152,7 +159,7 @@ impl<D: Device> Tower<D> {
         Ok(ImageVectors { rows: self.project(&self.weights.projector, rows, grid, cancel)?, deepstack })
     }
 
-    /// What `steps` make of `rows`, those of the patches of `grid`.
+    /// What `steps` make of `rows`, those of the patches of `grid`, from left to right and then down.
     fn project(
         &self,
         steps: &[ProjectorStep<D>],
@@ -165,7 +172,14 @@ impl<D: Device> Tower<D> {
             cancel.check()?;
             Ok((vision.project(step, rows, grid)?, step.left(grid)))
         };
-        steps.iter().try_fold((rows, grid), project).map(|(rows, _)| rows)
+        let made: Result<(Vec<f32>, Grid)> = steps.iter().try_fold((rows, grid), project);
+        let (rows, _) = made?;
+        let Some(windows) = self.sizes.order.windows(grid) else { return Ok(rows) };
+        let mut lines = memory::zeros(rows.len(), "rows of an image")?;
+        for (square, row) in rows.chunks_exact(self.sizes.output.max(1)).enumerate() {
+            lines[windows.line(square) * row.len()..][..row.len()].copy_from_slice(row);
+        }
+        Ok(lines)
     }
 
     fn image<'p>(&self, values: &'p [f32], grid: Grid) -> Result<Pixels<'p>> {
@@ -204,8 +218,8 @@ impl Pixels<'_> {
     /// Copies the patch `index` into `out`, `[channels, patch_size, patch_size]`, or with frames after the channels. Where `out` has no
     /// room for them it becomes the frame `frame`.
     pub fn patch(&self, index: usize, frame: usize, out: &mut [f32]) {
-        if let PatchOrder::Squares { .. } = self.order {
-            let all = self.values.len() / self.patches().max(1);
+        if let PatchOrder::Squares { .. } | PatchOrder::Windows { .. } = self.order {
+            let (all, index) = (self.values.len() / self.patches().max(1), self.order.stored(index, self.grid));
             let (patch, area) = (&self.values[index * all..][..all], out.len() / self.channels.max(1));
             let of_channel = |out: &mut [f32], frames: &[f32]| out.copy_from_slice(&frames[frame * area..][..area]);
             let channels = patch.chunks_exact(all / self.channels.max(1));

@@ -43,15 +43,21 @@ pub fn vision_bytes(spec: &VisionSpec, context: usize, threads: usize) -> u64 {
     let kept = product(&[KEPT_IMAGES, spec.elements_within(context), size_of::<f32>()]);
     // Cosines and sines of half of a head's elements each.
     let angles = if spec.rope.is_some() { product(&[patches, spec.head_dim, size_of::<f32>()]) } else { 0 };
-    sum(&[values, buffers.bytes(patches), of_threads, angles, projectors_bytes(spec, largest), kept])
+    // Where windows end: of the tower, of the pass, and of the blocks of rows that attend to each other.
+    let windows =
+        spec.order.windows(largest).map_or(0, |windows| product(&[3, windows.count() + 1, size_of::<usize>()]));
+    sum(&[windows, values, buffers.bytes(patches), of_threads, angles, projectors_bytes(spec, largest), kept])
 }
 
 /// Bytes of the rows of the projector, or of another that makes rows from the output of a block, while those that are made stay.
 fn projectors_bytes(spec: &VisionSpec, largest: Grid) -> u64 {
     let deepstack = &spec.weights.deepstack;
     let all = deepstack.iter().map(|from| &from.steps).chain([&spec.weights.projector]);
-    let made = product(&[deepstack.len(), spec.tokens(largest), spec.output, size_of::<f32>()]);
-    all.map(|steps| projector_bytes(steps, largest, spec.hidden)).max().unwrap_or(0).saturating_add(made)
+    let rows = |lists: usize| product(&[lists, spec.tokens(largest), spec.output, size_of::<f32>()]);
+    // Rows in the order of windows and from left to right.
+    let ordered = if spec.order.windows(largest).is_some() { rows(2) } else { 0 };
+    let of_steps = all.map(|steps| projector_bytes(steps, largest, spec.hidden)).fold(ordered, u64::max);
+    of_steps.saturating_add(rows(deepstack.len()))
 }
 
 /// Bytes of the rows of a projector: of a step its input, that as a product reads it, and its output.
