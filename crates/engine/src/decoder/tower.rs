@@ -11,6 +11,7 @@ use crate::memory;
 use crate::weights::Weights;
 use model_factory_spec::spec::{AxialRope, Grid, PatchOrder, ProjectorStep, VisionSpec, VisionWeights};
 use model_factory_spec::vision::Interpolation;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The tower of one model on the device `D`. It computes an image in the memory that a plan counts for one: callers take turns.
 pub struct Tower<D: Device> {
@@ -22,6 +23,7 @@ pub struct Tower<D: Device> {
     windowed: Vec<bool>,
     /// The side of the square of position embeddings that are interpolated, and how.
     interpolated: Option<(usize, Interpolation)>,
+    passes: AtomicU64,
 }
 
 /// What a tower makes of an image.
@@ -56,6 +58,8 @@ pub struct TowerSizes {
     pub patches_a_token: usize,
     /// Elements of a row.
     pub output: usize,
+    /// Rows of an image at most, of all parts that it is cut into.
+    pub tokens: usize,
 }
 
 /// The values of an image: `[channels, grid.rows * patch_size, grid.columns * patch_size]`, or those of one patch after the other.
@@ -71,7 +75,7 @@ pub struct Pixels<'p> {
 
 impl<D: Device> Tower<D> {
     /// Attaches kernels to the weights of `spec`; casts none of them. Images are no larger than [`VisionSpec::largest_within`] a
-    /// `context` of so many tokens.
+    /// `context` of so many tokens, for which memory is planned.
     ///
     /// # Errors
     /// Those of [`Device::matrix`] and of `device`.
@@ -86,16 +90,22 @@ impl<D: Device> Tower<D> {
             order: spec.order,
             patches_a_token: spec.multiple().saturating_mul(spec.multiple()),
             output: spec.output,
+            tokens: context,
         };
         let rope = spec.rope.map(|rope| (rope, spec.head_dim));
         let (interpolated, windowed) = (spec.interpolated, spec.windowed.clone());
         let weights = spec.weights.try_map(&mut Load { device: &device, weights, matrices: 0 })?;
-        Ok(Tower { weights, device, sizes, rope, windowed, interpolated })
+        Ok(Tower { weights, device, sizes, rope, windowed, interpolated, passes: AtomicU64::new(0) })
     }
 
     /// What it takes and gives.
     pub fn sizes(&self) -> TowerSizes {
         self.sizes
+    }
+
+    /// The images that it has computed, or begun to, since it was loaded.
+    pub fn passes(&self) -> u64 {
+        self.passes.load(Ordering::Relaxed)
     }
 
     /// What an image becomes. `pixels` are as the model's image processor makes them: `[channels, grid.rows * patch_size, grid.columns *
@@ -107,6 +117,7 @@ impl<D: Device> Tower<D> {
     /// more operation of a layer once `cancel` is; `OutOfMemory`.
     pub fn forward(&self, pixels: &[f32], grid: Grid, cancel: &CancellationToken) -> Result<ImageVectors> {
         let image = self.image(pixels, grid)?;
+        self.passes.fetch_add(1, Ordering::Relaxed);
         let (extensions, patches) = (self.device.extensions(), grid.patches());
         let vision = required(extensions.vision)?;
         let all = Sequence {

@@ -1,7 +1,7 @@
 //! VisionSpec -> the memory that an image takes while a tower computes it: the plan and the tower's allocations use the same
 //! functions.
 
-use super::{CpuBuffers, product, sum};
+use super::{CpuBuffers, most, product, sum};
 use crate::spec::{Grid, LayerWeights, Mixer, ProjectorStep, VisionSpec};
 
 impl CpuBuffers {
@@ -25,6 +25,28 @@ impl CpuBuffers {
 
 /// How many images of the largest size are kept after they were computed, for prompts that have them again; of smaller ones more.
 pub const KEPT_IMAGES: usize = 4;
+
+/// Tokens of the largest image where only a number of pixels bounds it, no context is given, and the memory is not known: as many as
+/// llama.cpp takes of Qwen's towers.
+const TOKENS: usize = 4096;
+
+/// Tokens of the largest image, from the `smallest` that is worth it to the trained context: where only a number of pixels bounds it, and
+/// that number is of some GB, as many as take half of the memory that is `left` beside the weights. The rest is for the text.
+pub(super) fn image_tokens(
+    spec: &VisionSpec,
+    [smallest, trained]: [usize; 2],
+    threads: usize,
+    left: Option<u64>,
+) -> usize {
+    if !spec.any_shape {
+        return trained;
+    }
+    // Of parts up to so many are computed one after the other.
+    let all = spec.tokens(spec.largest).saturating_mul(spec.parts).min(trained);
+    let fitting =
+        left.map_or(TOKENS.min(all), |left| most(all, |tokens| vision_bytes(spec, tokens, threads) <= left / 2));
+    if fitting >= all { trained } else { fitting.max(smallest) }
+}
 
 /// Bytes that the tower `spec` takes while `threads` compute the largest image of a context of so many tokens: the values of its
 /// parts, the buffers of the blocks, what each thread takes for itself, and the rows of the projector; and the rows of images that are kept.
