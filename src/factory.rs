@@ -345,7 +345,7 @@ impl ModelBuilder {
         });
         let tower = spec.vision.as_deref().map(|tower| {
             let device = CpuDevice::of_tower(tower, isa, Arc::clone(&pool), plan.activation_dtype);
-            Tower::new(tower, plan.context, &weights, device)
+            Tower::new(tower, plan.image_tokens.min(plan.context), &weights, device)
         });
         let (predictor, tower) = (predictor.transpose()?, tower.transpose()?);
         let fingerprint = Some(Fingerprint::new(weights));

@@ -1,6 +1,6 @@
 //! Images of messages -> rows of the language model.
 
-use crate::cancel::CancellationToken;
+use crate::cancel::{CancellationToken, Cancelled};
 use crate::chat::{Message, RenderedChat};
 use crate::decoder::ImageVectors;
 use crate::error::{Error, ImageError, Result};
@@ -14,7 +14,8 @@ use model_factory_diagnostics::vision::processor::Place;
 use model_factory_images::{Image, Limits, Picture, Values};
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The rows of an image, in as many parts as other tokens divide it into.
 type Rows = Arc<[Arc<SoftTokens>]>;
@@ -25,9 +26,46 @@ pub(crate) struct ImageCache {
     /// With the digests of the images, the last one first.
     kept: Mutex<VecDeque<([u8; 32], Rows)>>,
     /// Files are decoded one at a time, as their pixels may take much memory.
-    decoding: Mutex<()>,
+    decoding: Turns,
     /// The plan counts the memory of one image that is computed.
-    computing: Mutex<()>,
+    computing: Turns,
+}
+
+/// What one at a time does, while others wait for their turn.
+#[derive(Debug, Default)]
+struct Turns {
+    taken: Mutex<bool>,
+    ended: Condvar,
+}
+
+/// A turn, which ends when it is dropped.
+struct Turn<'t>(&'t Turns);
+
+impl Turns {
+    /// How long a cancellation may be unseen while others have their turn.
+    const UNSEEN: Duration = Duration::from_millis(10);
+
+    /// The next turn.
+    ///
+    /// # Errors
+    /// `Cancelled` once `cancel` is, whoever has the turn.
+    fn take(&self, cancel: &CancellationToken) -> Result<Turn<'_>, Cancelled> {
+        let mut taken = lock(&self.taken);
+        while *taken {
+            cancel.check()?;
+            (taken, _) = self.ended.wait_timeout(taken, Turns::UNSEEN).unwrap_or_else(PoisonError::into_inner);
+        }
+        cancel.check()?;
+        *taken = true;
+        Ok(Turn(self))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.taken) = false;
+        self.0.ended.notify_one();
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -178,16 +216,20 @@ impl Model {
         let vision = self.vision(number)?;
         let Some(tower) = self.tower() else { return Err(ImageError::NoTower { images: number }.into()) };
         let cache = &self.inner.image_cache;
-        let prepared = || {
-            let _turn = lock(&cache.decoding);
-            Values::new(&Picture::open(image, &Limits::default())?, &vision.processor)
-        };
+        let turn = cache.decoding.take(cancel)?;
+        let prepared = || Values::new(&Picture::open(image, &Limits::default())?, &vision.processor);
         let values = prepared().map_err(|error| refused(number, image, error))?;
+        drop(turn);
+        let tokens: usize = vision.grids_of(&values.geometry).iter().map(|grid| vision.tokens(*grid)).sum();
+        let most = tower.sizes().tokens;
+        if tokens > most {
+            return Err(ImageError::Planned { number, tokens, most }.into());
+        }
         let digest = digest(&values);
         if let Some(rows) = cache.find(&digest) {
             return Ok(rows);
         }
-        let _turn = lock(&cache.computing);
+        let _turn = cache.computing.take(cancel)?;
         // Another request may have brought the same image meanwhile.
         if let Some(rows) = cache.find(&digest) {
             return Ok(rows);
@@ -216,7 +258,7 @@ impl Model {
             }
         }
         let rows: Rows = parts.into();
-        let largest = vision.elements_within(self.context_length());
+        let largest = vision.elements_within(most);
         cache.keep(digest, &rows, largest.saturating_mul(KEPT_IMAGES));
         Ok(rows)
     }

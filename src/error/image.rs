@@ -27,6 +27,12 @@ pub enum ImageError {
          do not trust special tokens there"
     )]
     Places { found: usize, expected: usize },
+    /// An image of more tokens than memory is planned for.
+    #[error(
+        "image {number} is {tokens} tokens, and memory is planned for images of up to {most}; make the image smaller, or load the model \
+         with a context_length of {tokens} or more, for all of which memory is planned then"
+    )]
+    Planned { number: usize, tokens: usize, most: usize },
     /// A file changed while its image was prepared.
     #[error("image {number} has {found} rows, and a moment before it had {expected}: its file changed; try again")]
     Changed { number: usize, found: usize, expected: usize },

@@ -18,5 +18,7 @@ mod packed;
 #[cfg(feature = "images")]
 mod pictures;
 mod scores;
+#[cfg(feature = "images")]
+mod seen;
 mod vision;
 mod windows;

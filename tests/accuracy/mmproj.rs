@@ -34,7 +34,17 @@ fn errors(folder: &Path) -> Errors {
 }
 
 /// The archives whose models are in GGUF too.
-const NAMES: &[&str] = &["gemma-3", "mistral-small-3.1", "qwen3-vl", "qwen3.5", "idefics-3", "lfm2-vl"];
+const NAMES: &[&str] = &[
+    "gemma-3",
+    "mistral-small-3.1",
+    "qwen3-vl",
+    "qwen3.5",
+    "idefics-3",
+    "lfm2-vl",
+    "qwen2.5-vl",
+    "qwen2-vl",
+    "smolvlm",
+];
 /// Those whose converter leaves the order of all elements.
 const IN_ORDER: &[&str] = &["gemma-3"];
 /// Those whose images have other sizes in GGUF than in the folder, as no file says it.
@@ -42,7 +52,7 @@ const OTHER_SIZES: &[&str] = &["lfm2-vl"];
 /// Those beside llama.cpp.
 const BESIDE: &[&str] = &["gemma-3"];
 /// Those whose converter divides the product of a patch into one for each frame, whose sums have another order.
-const IN_FRAMES: &[&str] = &["qwen3-vl", "qwen3.5"];
+const IN_FRAMES: &[&str] = &["qwen3-vl", "qwen3.5", "qwen2.5-vl", "qwen2-vl"];
 
 #[test]
 fn a_model_of_two_gguf_files_has_the_bits_of_its_folder_in_f32() {
@@ -71,7 +81,7 @@ fn a_model_of_two_gguf_files_has_the_bits_of_its_folder_in_f32() {
 /// A language model whose converter moves rows of it has other bits; its tower has the same.
 #[test]
 fn a_tower_of_a_gguf_file_has_the_bits_of_its_folder_in_f32() {
-    for name in ["idefics-3"] {
+    for name in ["idefics-3", "smolvlm"] {
         let folder = folder(name);
         let (whole, split) =
             (common::builder().vision(true).load(folder.join("f32")).unwrap(), load(&folder, "f32", "f32"));
@@ -106,7 +116,8 @@ fn each_frame_of_a_patch_has_its_kernel() {
         let folder = folder(name);
         let (whole, split) =
             (common::builder().vision(true).load(folder.join("f32")).unwrap(), load(&folder, "f32", "f32"));
-        let (image, area) = (&images(&folder)[0], 64);
+        let image = &images(&folder)[0];
+        let area = split.tower().expect("a tower").sizes().patch_size.pow(2);
         let bits = |model: &Model, frames: [f32; 2]| {
             bits_of(&rows(model, &image.of_values(|at| frames[at / area % 2] * (at % 5) as f32)))
         };

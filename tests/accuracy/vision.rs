@@ -103,7 +103,7 @@ fn rows_of_images_are_as_near_to_the_truth_as_those_of_transformers() {
             compared += images.len();
         }
     }
-    assert!(compared >= 27, "only {compared} images");
+    assert!(compared >= 33, "only {compared} images");
 }
 
 #[test]
@@ -195,6 +195,37 @@ fn towers_have_the_same_bits_by_other_names() {
         let model = common::builder().vision(true).load(to.path()).expect("the model loads");
         assert_eq!(bits_of(&rows(&model, image)), first, "{tower}");
     }
+}
+
+/// A window that no image leaves is attention to all of the image, in every block; one block without windows is another model.
+#[test]
+fn a_window_of_a_whole_image_is_attention_to_all_of_it() {
+    let from = folder("qwen2.5-vl").join("f32");
+    let to = tempfile::tempdir().expect("a folder");
+    for entry in std::fs::read_dir(&from).expect("a folder") {
+        let entry = entry.expect("an entry");
+        std::fs::copy(entry.path(), to.path().join(entry.file_name())).expect("a copy");
+    }
+    let config = std::fs::read(from.join("config.json")).expect("config.json");
+    let images = images(&folder("qwen2.5-vl"));
+    let made = |window: usize, whole: &[usize]| {
+        let mut config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+        config["vision_config"]["window_size"] = window.into();
+        config["vision_config"]["fullatt_block_indexes"] = whole.into();
+        std::fs::write(to.path().join("config.json"), config.to_string()).expect("a file");
+        let model = common::builder().vision(true).load(to.path()).expect("the model loads");
+        images.iter().map(|image| bits_of(&rows(&model, image))).collect::<Vec<_>>()
+    };
+    let (sound, whole) = (made(112, &[1]), made(140, &[0, 1, 2]));
+    assert_eq!(made(140, &[1]), whole);
+    assert_eq!(made(1 << 20, &[]), whole);
+    for (window, blocks) in [(112, &[1][..]), (112, &[]), (112, &[0]), (112, &[0, 1]), (56, &[1]), (28, &[1])] {
+        let other = made(window, blocks);
+        assert_eq!(other == sound, (window, blocks) == (112, &[1]), "{window}, {blocks:?}");
+        assert!(other.iter().zip(&whole).all(|(other, whole)| other != whole), "{window}, {blocks:?}");
+    }
+    // Blocks of which none has windows: patches that come by windows are the same, in other places.
+    assert!(made(112, &[0, 1, 2]).iter().zip(&whole).all(|(other, whole)| other.len() == whole.len()));
 }
 
 #[test]

@@ -45,15 +45,16 @@ fn write(folder: &Path) {
     safetensors::serialize_to_file(views, None, &folder.join("model.safetensors")).expect("weights are written");
 }
 
-/// `qwen3-vl/bf16` with images of as many pixels as 64 by 64 patches, and a longer context.
-fn write_squares(folder: &Path) {
-    let from = archives::unpacked_from("vision", "qwen3-vl").join("bf16");
+/// The `bf16/` of an archive with images of as many pixels as 64 by 64 patches of this side, and a longer context.
+fn write_squares(folder: &Path, name: &str, patch: usize) {
+    let from = archives::unpacked_from("vision", name).join("bf16");
+    let size = json!({"shortest_edge": 4 * patch * patch, "longest_edge": 64 * 64 * patch * patch});
     for name in ["generation_config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
         std::fs::copy(from.join(name), folder.join(name)).expect("a copy");
     }
     for (name, section, key, value) in [
         ("config.json", "text_config", "max_position_embeddings", Value::from(2048)),
-        ("processor_config.json", "image_processor", "size", json!({"shortest_edge": 1024, "longest_edge": 512 * 512})),
+        ("processor_config.json", "image_processor", "size", size),
     ] {
         let read = std::fs::read(from.join(name)).expect("a file");
         let mut object: Value = serde_json::from_slice(&read).expect("JSON");
@@ -66,38 +67,42 @@ fn write_squares(folder: &Path) {
 #[test]
 fn an_image_of_any_shape_takes_what_was_planned() {
     let _alone = counting::alone();
-    let folder = tempfile::tempdir().expect("a folder");
-    write_squares(folder.path());
-    for (context, threads, grid) in [(1024, 1, [2, 2048]), (1024, 2, [64, 64]), (256, 2, [32, 32])] {
-        let builder = || common::builder().context_length(context).threads(threads).vision(true);
-        let never = CancellationToken::new();
-        let [rows, columns] = grid;
-        let pixels = vec![0.5; rows * columns * 3 * 2 * 8 * 8];
-        let grid = Grid { rows, columns };
-        let model = builder().load(folder.path()).expect("a model");
-        let planned = model.report().plan.as_ref().expect("a plan").vision_memory as usize;
-        let tower = model.tower().expect("a tower");
-        assert_eq!(tower.sizes().largest.patches(), grid.patches());
-        for _ in 0..2 {
-            let (made, taken) = counting::peak(|| tower.forward(&pixels, grid, &never).expect("an image"));
-            assert_eq!((made.rows.len(), made.deepstack.len()), (context * 48, 2));
-            assert!(taken <= planned, "{taken} of {planned}");
-        }
-        // Most of it is taken at once, with the values of the image.
-        drop(pixels);
-        let (_, taken) = counting::peak(|| {
-            let pixels = vec![0.5; grid.patches() * 3 * 2 * 8 * 8];
+    // The side of a patch, the width of the language model, and the lists of rows that are added after its layers.
+    for (name, patch, width, lists) in [("qwen3-vl", 8, 48, 2), ("qwen2.5-vl", 14, 32, 0)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_squares(folder.path(), name, patch);
+        let a_patch = 3 * 2 * patch * patch;
+        for (context, threads, grid) in [(1024, 1, [2, 2048]), (1024, 2, [64, 64]), (256, 2, [32, 32])] {
+            let builder = || common::builder().context_length(context).threads(threads).vision(true);
+            let never = CancellationToken::new();
+            let [rows, columns] = grid;
+            let pixels = vec![0.5; rows * columns * a_patch];
+            let grid = Grid { rows, columns };
             let model = builder().load(folder.path()).expect("a model");
-            model.tower().expect("a tower").forward(&pixels, grid, &never).expect("an image").rows.len()
-        });
-        println!("{context} tokens, {threads} threads: {taken} of {planned}");
-        assert!(taken >= planned / 2 || context < 1024, "{taken} of {planned}");
-        // One square more than the context holds.
-        let more = Grid { rows: 2, columns: grid.patches() / 2 + 2 };
-        let pixels = vec![0.5; more.patches() * 3 * 2 * 8 * 8];
-        let error = Error::from(tower.forward(&pixels, more, &never).expect_err("more patches"));
-        let says = format!("of {} patches, the sides multiples of 2", grid.patches());
-        assert!(error.to_string().contains(&says) && error.code() == 2, "{error}");
+            let planned = model.report().plan.as_ref().expect("a plan").vision_memory as usize;
+            let tower = model.tower().expect("a tower");
+            assert_eq!(tower.sizes().largest.patches(), grid.patches(), "{name}");
+            for _ in 0..2 {
+                let (made, taken) = counting::peak(|| tower.forward(&pixels, grid, &never).expect("an image"));
+                assert_eq!((made.rows.len(), made.deepstack.len()), (context * width, lists), "{name}");
+                assert!(taken <= planned, "{name}: {taken} of {planned}");
+            }
+            // Most of it is taken at once, with the values of the image.
+            drop(pixels);
+            let (_, taken) = counting::peak(|| {
+                let pixels = vec![0.5; grid.patches() * a_patch];
+                let model = builder().load(folder.path()).expect("a model");
+                model.tower().expect("a tower").forward(&pixels, grid, &never).expect("an image").rows.len()
+            });
+            println!("{name}, {context} tokens, {threads} threads: {taken} of {planned}");
+            assert!(taken >= planned / 2 || context < 1024, "{name}: {taken} of {planned}");
+            // One square more than the context holds.
+            let more = Grid { rows: 2, columns: grid.patches() / 2 + 2 };
+            let pixels = vec![0.5; more.patches() * a_patch];
+            let error = Error::from(tower.forward(&pixels, more, &never).expect_err("more patches"));
+            let says = format!("of {} patches, the sides multiples of 2", grid.patches());
+            assert!(error.to_string().contains(&says) && error.code() == 2, "{error}");
+        }
     }
 }
 

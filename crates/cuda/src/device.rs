@@ -435,6 +435,7 @@ impl Device for CudaDevice {
             | Activation::ReGlu { .. }
             | Activation::ClampedSwiGlu { .. }
             | Activation::Gelu
+            | Activation::QuickGelu
             | Activation::Relu
             | Activation::ReluSquared
             | Activation::XIelu => {

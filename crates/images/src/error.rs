@@ -19,9 +19,7 @@ pub enum Error {
     #[error("it cannot be read: {reason}; give the path of an image file")]
     File { reason: String },
     /// More than the limits allow, by what the file's header says. Nothing was decoded.
-    #[error(
-        "the {what} of the image: {found}, at most {limit} are allowed; make the image smaller, or raise the limit"
-    )]
+    #[error("the {what} of the image: {found}, at most {limit} are allowed; make the image smaller")]
     Limit { what: &'static str, found: u64, limit: u64 },
     /// No pixels.
     #[error("the {format} image has {width} by {height} pixels, expected at least one; get another copy of the file")]

@@ -50,8 +50,9 @@ pub use ops::rows::{keep_above, match_magnitude};
 pub use ops::selective::{ScanRows, ScanState};
 pub use ops::transposed::multiply_transposed;
 pub use ops::vector::{
-    Floats, Gain, add, add_floats, add_scaled, clamped_swiglu, divide_by_rms, gate_sigmoid, geglu, gelu_erf, gelu_tanh,
-    l2_norm, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, soft_cap, swiglu, xielu,
+    Floats, Gain, add, add_floats, add_scaled, clamped_swiglu, divide_by_rms, gate_sigmoid, geglu, gelu_erf,
+    gelu_quick, gelu_tanh, l2_norm, layer_norm, rms_norm, rotate_half, rotate_pairs, scale_floats, soft_cap, swiglu,
+    xielu,
 };
 pub use scratch::{Scratch, swap_scratch};
 

@@ -21,6 +21,8 @@ pub enum Activation<Gate = ()> {
     GeluTanh,
     /// `gelu(up)`, by the error function.
     Gelu,
+    /// `up * sigmoid(1.702 * up)`.
+    QuickGelu,
     /// `max(up, 0)^2`.
     ReluSquared,
     /// xIELU of `up` (arXiv 2411.13010), by the numbers that a layer has learned.
@@ -40,6 +42,7 @@ impl<Gate> Activation<Gate> {
             | Activation::ClampedSwiGlu { gate, .. } => Some(gate),
             Activation::GeluTanh
             | Activation::Gelu
+            | Activation::QuickGelu
             | Activation::Relu
             | Activation::ReluSquared
             | Activation::XIelu => None,
@@ -61,6 +64,7 @@ impl<Gate> Activation<Gate> {
             }
             Activation::GeluTanh => Activation::GeluTanh,
             Activation::Gelu => Activation::Gelu,
+            Activation::QuickGelu => Activation::QuickGelu,
             Activation::ReluSquared => Activation::ReluSquared,
             Activation::XIelu => Activation::XIelu,
             Activation::Relu => Activation::Relu,

@@ -191,9 +191,14 @@ pub struct Plan {
     /// The part of the files that is the weights of a vision tower; 0 where none is loaded.
     #[serde(skip_serializing_if = "is_zero")]
     pub vision_weights: u64,
-    /// What a vision tower takes while it computes the largest image, which one that only a number of pixels bounds is of the context.
+    /// What a vision tower takes while it computes the largest image, which one that only a number of pixels bounds is of
+    /// [`image_tokens`](Self::image_tokens).
     #[serde(skip_serializing_if = "is_zero")]
     pub vision_memory: u64,
+    /// The most tokens of an image: the requested context, else the trained one, or where only a number of pixels bounds images as many
+    /// as take half of the memory beside the weights. Larger ones are refused. 0 where no tower is loaded.
+    #[serde(skip_serializing_if = "none")]
+    pub image_tokens: usize,
     /// The built tokenizer.
     pub tokenizer: u64,
     /// The process itself: program, stacks, libraries, the parsed header.
@@ -261,6 +266,11 @@ fn is_zero(bytes: &u64) -> bool {
     *bytes == 0
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for this form
+fn none(count: &usize) -> bool {
+    *count == 0
+}
+
 /// Rows of a step in which some sequence generates: that sequence waits for the step's rows of prompts.
 pub const SHARED_STEP: usize = PREFILL_CHUNK / 4;
 
@@ -322,8 +332,6 @@ impl Plan {
             draft_memory: draft.map_or(0, |draft| draft.activations.saturating_add(of_all(draft.session))),
             vision_weights: vision
                 .map_or(0, |tower| tower.tensors().map(|tensor| tensor.bytes).fold(0, u64::saturating_add)),
-            vision_memory: vision
-                .map_or(0, |tower| vision_bytes(tower, requested.unwrap_or(trained).min(trained), request.threads)),
             tokenizer: (spec.tokenizer.tokens as u64).saturating_mul(a_token),
             process: PROCESS_BYTES,
             grammars: GRAMMAR_MEMORY,
@@ -333,6 +341,13 @@ impl Plan {
             ..Plan::default()
         };
         let smallest = SMALLEST_CONTEXT.min(trained);
+        if let Some(tower) = vision {
+            let left = plan.left(budget).filter(|_| plan.available != Budget::UNKNOWN);
+            let tokens =
+                requested.unwrap_or_else(|| vision::image_tokens(tower, [smallest, trained], request.threads, left));
+            plan.image_tokens = tokens.min(trained);
+            plan.vision_memory = vision_bytes(tower, plan.image_tokens, request.threads);
+        }
         // An encoder keeps nothing of a text, and computes all of it at once.
         let whole = spec.is_encoder() && budget.place == PlanMemory::Main;
         if whole {

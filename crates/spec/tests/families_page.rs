@@ -208,6 +208,7 @@ fn block(block: &BlockTable, has: &dyn Fn(Role) -> bool, said: &mut Vec<String>)
             Activation::ClampedSwiGlu { .. } => Some("clamped SiLU with a gate"),
             Activation::GeluTanh => Some("GELU (tanh), no gate"),
             Activation::Gelu => Some("GELU, no gate"),
+            Activation::QuickGelu => Some("quick GELU, no gate"),
             Activation::Relu => Some("ReLU, no gate"),
             Activation::XIelu => Some("xIELU, no gate"),
             Activation::ReluSquared => Some("squared ReLU, no gate"),

@@ -106,6 +106,7 @@ fn beyond_kernels(spec: &ModelSpec) -> Option<&'static str> {
             | Activation::ReGlu { .. }
             | Activation::ClampedSwiGlu { .. }
             | Activation::Gelu
+            | Activation::QuickGelu
             | Activation::Relu
             | Activation::ReluSquared
             | Activation::XIelu => true,

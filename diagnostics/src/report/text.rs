@@ -8,7 +8,7 @@ use super::{
 use crate::capability;
 use crate::error::some_of;
 use crate::hardware::{Gpu, Hardware, version};
-use crate::plan::PREFILL_CHUNK;
+use crate::plan::{PREFILL_CHUNK, Plan};
 use crate::speed::Speed;
 use crate::tokenizer::DEFAULT_TEMPLATE;
 use std::fmt::{self, Display, Formatter};
@@ -38,6 +38,7 @@ impl Report {
         self.input_lines(&mut page);
         if let Some(model) = &self.model {
             model_lines(model, self.verdict.runs(), &mut page);
+            image_line(model, self.plan.as_ref(), &mut page);
         }
         if let Some(plan) = &self.plan {
             memory::lines(plan, self.casts, &self.hardware.memory.how, &mut page);
@@ -277,6 +278,15 @@ fn talk_lines(model: &ModelSummary, page: &mut Page<'_>) {
         [] => {}
         [one] => page.row("scores", format_args!("one label, {one}")),
         labels => page.row("scores", format_args!("{} labels: {}", labels.len(), some_of(labels, 8))),
+    }
+}
+
+/// The images that memory is planned for, where they are not all that the tower takes.
+fn image_line(model: &ModelSummary, plan: Option<&Plan>, page: &mut Page<'_>) {
+    let (Some(vision), Some(plan)) = (&model.vision, plan) else { return };
+    if vision.any_shape && (1..vision.tokens.saturating_mul(vision.parts)).contains(&plan.image_tokens) {
+        let planned = format!("memory is planned for images of up to {} tokens", plan.image_tokens);
+        page.row("", format_args!("{planned}; a context length plans as large ones as it holds"));
     }
 }
 

@@ -237,8 +237,17 @@ pub struct Files(pub Vec<(String, Vec<u8>)>);
 impl Files {
     /// The files of a folder in `fixtures/models`, or in an archive of `fixtures/families`.
     pub fn fixture(name: &str) -> Files {
+        Files::read(&fixture(name))
+    }
+
+    /// Those of an archive in `fixtures/vision`.
+    pub fn seeing(archive: &str, name: &str) -> Files {
+        Files::read(&archives::unpacked_from("vision", archive).join(name))
+    }
+
+    fn read(folder: &Path) -> Files {
         let mut files: Vec<(String, Vec<u8>)> = Vec::new();
-        for entry in std::fs::read_dir(fixture(name)).unwrap() {
+        for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             files.push((path.file_name().unwrap().to_str().unwrap().into(), std::fs::read(path).unwrap()));
         }

@@ -33,6 +33,7 @@ mod states;
 mod table;
 mod unknown;
 mod vision;
+mod windows;
 mod worst;
 
 use edit::Files;
@@ -105,6 +106,7 @@ fn refuses_every_malformed_or_incomplete_input_by_name() {
         cut_vision::cases(&mut table);
         qwen_mmproj::cases(&mut table);
         qwen_vision::cases(&mut table);
+        windows::cases(&mut table);
         mmproj::cases(&mut table);
         let count = table.finish();
         assert!(count >= LEAST, "only {count} inputs");

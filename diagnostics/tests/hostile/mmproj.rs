@@ -71,7 +71,7 @@ pub fn cases(table: &mut Table) {
     let mut refuses = |case: &str, edited: &Gguf, code: u8, says: &[&str]| {
         table.refuses(&format!("mmproj: {case}"), &tree(&edited.build()), MODEL, code, says);
     };
-    for kind in ["mlp", "gemma3nv", "qwen2vl_merger", "", "\u{202e}gemma3"] {
+    for kind in ["mlp", "gemma3nv", "qwen2a", "", "\u{202e}gemma3"] {
         refuses(
             &format!("the projector {kind}"),
             &tower.text("clip.projector_type", kind),

@@ -38,6 +38,10 @@ pub(super) fn activate<Gate>(
             out.copy_from_slice(up);
             kernels::gelu_erf(isa, out);
         }
+        Activation::QuickGelu => {
+            out.copy_from_slice(up);
+            kernels::gelu_quick(isa, out);
+        }
         // A NaN stays one.
         Activation::ReluSquared => {
             out.iter_mut().zip(up).for_each(|(out, &up)| *out = if up < 0.0 { 0.0 } else { up * up });

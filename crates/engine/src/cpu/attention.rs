@@ -36,6 +36,8 @@ pub(super) struct AttentionPass<'a> {
     pub(super) width: usize,
     pub(super) distances: &'a Distances,
     pub(super) relative: Option<&'a Relative>,
+    /// Where windows end, where rows of an encoder attend in these.
+    pub(super) windows: &'a [usize],
 }
 
 impl AttentionPass<'_> {
@@ -141,7 +143,7 @@ impl CpuDevice {
         attention: &AttentionWeights<Self>,
         fill: impl FnOnce(&AttentionPass<'_>, &mut [f32]) -> memory::Result<()>,
     ) -> Result<()> {
-        let CpuPass { batch, projected: qkv, mixed, distances, relative, .. } = pass;
+        let CpuPass { batch, projected: qkv, mixed, distances, relative, windows, .. } = pass;
         let heads = self.layout.layers[layer].heads;
         mixed.resize(batch.rows * heads.width(), 0.0);
         let attend = AttentionPass {
@@ -154,6 +156,7 @@ impl CpuDevice {
             width: qkv.len() / batch.rows.max(1),
             distances,
             relative: relative.as_ref(),
+            windows,
         };
         fill(&attend, mixed)?;
         if heads.gated {

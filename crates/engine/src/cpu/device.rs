@@ -43,6 +43,8 @@ pub struct CpuPass<'b> {
     /// What is added to scores of an encoder by the distance of positions.
     pub(super) distances: Distances,
     pub(super) relative: Option<Relative>,
+    /// Where windows end in which rows of an encoder attend; none where they attend to their sequence.
+    pub(super) windows: Vec<usize>,
 }
 
 impl WeightTypes for CpuDevice {
@@ -113,6 +115,7 @@ impl Device for CpuDevice {
             logits: Vec::new(),
             distances: Distances::default(),
             relative: None,
+            windows: Vec::new(),
         };
         ops(&mut pass, false)?;
         Ok(pass.logits)

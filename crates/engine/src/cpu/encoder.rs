@@ -95,9 +95,12 @@ impl AttentionPass<'_> {
     fn fill_whole(&self, out: &mut [f32]) -> memory::Result<()> {
         let Heads { queries, kv, dim, .. } = self.heads;
         let (width, group) = (queries * dim, queries / kv);
-        let mut bands = memory::reserved(self.sequences.len() + 1, QUERIES)?;
+        let mut bands = memory::reserved(self.sequences.len().max(self.windows.len()) + 1, QUERIES)?;
         bands.push(0);
-        bands.extend(self.sequences.iter().map(|sequence| sequence.rows.end));
+        match self.windows {
+            [] => bands.extend(self.sequences.iter().map(|sequence| sequence.rows.end)),
+            windows => bands.extend_from_slice(windows),
+        }
         let columns: Vec<usize> = (0..=kv).map(|head| head * group * dim).collect();
         let refusals = Refusals::default();
         self.device.pool.run_bands(out, width, &bands, &columns, &|_, part, out| {

@@ -96,6 +96,7 @@ impl LatentLayers<CpuDevice> for CpuDevice {
             width,
             distances,
             relative: None,
+            windows: &[],
         }
         .fill(latents)?;
         let latents = |row: usize, head: usize| &latents[(row * heads + head) * rank..][..rank];

@@ -41,6 +41,13 @@ impl VisionLayers<CpuDevice> for CpuDevice {
         Ok(())
     }
 
+    fn attend_within(&self, pass: &mut CpuPass<'_>, ends: &[usize]) -> Result<()> {
+        pass.windows.clear();
+        memory::reserve(&mut pass.windows, ends.len(), "the windows of an image")?;
+        pass.windows.extend_from_slice(ends);
+        Ok(())
+    }
+
     fn project(&self, step: &ProjectorStep<Self>, mut rows: Vec<f32>, grid: Grid) -> Result<Vec<f32>> {
         let _scratch = self.leaders.lend();
         match step {

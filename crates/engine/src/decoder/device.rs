@@ -241,6 +241,10 @@ pub trait VisionLayers<D: Device> {
     /// `hidden` = the products of the patches of `image`, with their positions added.
     fn embed_patches(&self, pass: &mut D::Pass<'_>, weights: &VisionWeights<D>, image: Pixels<'_>) -> Result<()>;
 
+    /// Lets the rows of `pass` attend to those between the same two of these ends, which are in ascending order; to all of their sequence
+    /// where there are none.
+    fn attend_within(&self, pass: &mut D::Pass<'_>, ends: &[usize]) -> Result<()>;
+
     /// What a step of a projector makes of `rows`, those of the patches of `grid`.
     fn project(&self, step: &ProjectorStep<D>, rows: Vec<f32>, grid: Grid) -> Result<Vec<f32>>;
 }

@@ -11,6 +11,7 @@ use crate::memory;
 use crate::weights::Weights;
 use model_factory_spec::spec::{AxialRope, Grid, PatchOrder, ProjectorStep, VisionSpec, VisionWeights};
 use model_factory_spec::vision::Interpolation;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The tower of one model on the device `D`. It computes an image in the memory that a plan counts for one: callers take turns.
 pub struct Tower<D: Device> {
@@ -18,8 +19,11 @@ pub struct Tower<D: Device> {
     weights: VisionWeights<D>,
     sizes: TowerSizes,
     rope: Option<(AxialRope, usize)>,
+    /// Of each block whether it attends within windows.
+    windowed: Vec<bool>,
     /// The side of the square of position embeddings that are interpolated, and how.
     interpolated: Option<(usize, Interpolation)>,
+    passes: AtomicU64,
 }
 
 /// What a tower makes of an image.
@@ -54,6 +58,8 @@ pub struct TowerSizes {
     pub patches_a_token: usize,
     /// Elements of a row.
     pub output: usize,
+    /// Rows of an image at most, of all parts that it is cut into.
+    pub tokens: usize,
 }
 
 /// The values of an image: `[channels, grid.rows * patch_size, grid.columns * patch_size]`, or those of one patch after the other.
@@ -69,7 +75,7 @@ pub struct Pixels<'p> {
 
 impl<D: Device> Tower<D> {
     /// Attaches kernels to the weights of `spec`; casts none of them. Images are no larger than [`VisionSpec::largest_within`] a
-    /// `context` of so many tokens.
+    /// `context` of so many tokens, for which memory is planned.
     ///
     /// # Errors
     /// Those of [`Device::matrix`] and of `device`.
@@ -84,16 +90,22 @@ impl<D: Device> Tower<D> {
             order: spec.order,
             patches_a_token: spec.multiple().saturating_mul(spec.multiple()),
             output: spec.output,
+            tokens: context,
         };
         let rope = spec.rope.map(|rope| (rope, spec.head_dim));
-        let interpolated = spec.interpolated;
+        let (interpolated, windowed) = (spec.interpolated, spec.windowed.clone());
         let weights = spec.weights.try_map(&mut Load { device: &device, weights, matrices: 0 })?;
-        Ok(Tower { weights, device, sizes, rope, interpolated })
+        Ok(Tower { weights, device, sizes, rope, windowed, interpolated, passes: AtomicU64::new(0) })
     }
 
     /// What it takes and gives.
     pub fn sizes(&self) -> TowerSizes {
         self.sizes
+    }
+
+    /// The images that it has computed, or begun to, since it was loaded.
+    pub fn passes(&self) -> u64 {
+        self.passes.load(Ordering::Relaxed)
     }
 
     /// What an image becomes. `pixels` are as the model's image processor makes them: `[channels, grid.rows * patch_size, grid.columns *
@@ -105,6 +117,7 @@ impl<D: Device> Tower<D> {
     /// more operation of a layer once `cancel` is; `OutOfMemory`.
     pub fn forward(&self, pixels: &[f32], grid: Grid, cancel: &CancellationToken) -> Result<ImageVectors> {
         let image = self.image(pixels, grid)?;
+        self.passes.fetch_add(1, Ordering::Relaxed);
         let (extensions, patches) = (self.device.extensions(), grid.patches());
         let vision = required(extensions.vision)?;
         let all = Sequence {
@@ -126,6 +139,9 @@ impl<D: Device> Tower<D> {
         if let Some((rope, head_dim)) = self.rope {
             angles.push(Angles::of_patches(rope, head_dim, grid, self.sizes.order)?);
         }
+        let windows = self.sizes.order.windows(grid);
+        let mut ends = memory::reserved(windows.map_or(0, |windows| windows.count()), "the windows of an image")?;
+        ends.extend(windows.into_iter().flat_map(|windows| windows.ends()));
         let (mut rows, mut deepstack) =
             (Vec::new(), memory::reserved(self.weights.deepstack.len(), "rows of an image")?);
         self.device.run(Batch { sequences, rows: patches, angles }, &mut |pass, _| {
@@ -137,6 +153,8 @@ impl<D: Device> Tower<D> {
             for (index, weights) in self.weights.layers.iter().enumerate() {
                 let layer = Layer { device: &self.device, extensions: &extensions, weights, index, residual: 1.0 };
                 cancel.check()?;
+                let windowed = self.windowed.get(index).is_some_and(|windowed| *windowed);
+                vision.attend_within(pass, if windowed { &ends } else { &[] })?;
                 layer.store(pass)?;
                 cancel.check()?;
                 layer.mix(pass)?;
@@ -152,7 +170,7 @@ impl<D: Device> Tower<D> {
         Ok(ImageVectors { rows: self.project(&self.weights.projector, rows, grid, cancel)?, deepstack })
     }
 
-    /// What `steps` make of `rows`, those of the patches of `grid`.
+    /// What `steps` make of `rows`, those of the patches of `grid`, from left to right and then down.
     fn project(
         &self,
         steps: &[ProjectorStep<D>],
@@ -165,7 +183,14 @@ impl<D: Device> Tower<D> {
             cancel.check()?;
             Ok((vision.project(step, rows, grid)?, step.left(grid)))
         };
-        steps.iter().try_fold((rows, grid), project).map(|(rows, _)| rows)
+        let made: Result<(Vec<f32>, Grid)> = steps.iter().try_fold((rows, grid), project);
+        let (rows, _) = made?;
+        let Some(windows) = self.sizes.order.windows(grid) else { return Ok(rows) };
+        let mut lines = memory::zeros(rows.len(), "rows of an image")?;
+        for (square, row) in rows.chunks_exact(self.sizes.output.max(1)).enumerate() {
+            lines[windows.line(square) * row.len()..][..row.len()].copy_from_slice(row);
+        }
+        Ok(lines)
     }
 
     fn image<'p>(&self, values: &'p [f32], grid: Grid) -> Result<Pixels<'p>> {
@@ -204,8 +229,8 @@ impl Pixels<'_> {
     /// Copies the patch `index` into `out`, `[channels, patch_size, patch_size]`, or with frames after the channels. Where `out` has no
     /// room for them it becomes the frame `frame`.
     pub fn patch(&self, index: usize, frame: usize, out: &mut [f32]) {
-        if let PatchOrder::Squares { .. } = self.order {
-            let all = self.values.len() / self.patches().max(1);
+        if let PatchOrder::Squares { .. } | PatchOrder::Windows { .. } = self.order {
+            let (all, index) = (self.values.len() / self.patches().max(1), self.order.stored(index, self.grid));
             let (patch, area) = (&self.values[index * all..][..all], out.len() / self.channels.max(1));
             let of_channel = |out: &mut [f32], frames: &[f32]| out.copy_from_slice(&frames[frame * area..][..area]);
             let channels = patch.chunks_exact(all / self.channels.max(1));

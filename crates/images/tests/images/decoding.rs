@@ -96,6 +96,8 @@ fn limits_hold() {
     for (limits, name) in over.into_iter().zip(["bytes", "pixels", "longest side"]) {
         for error in [Picture::decode(&file, &limits).unwrap_err(), Picture::size_of(&file, &limits).unwrap_err()] {
             assert!(matches!(error, Error::Limit { what, .. } if what == name), "{name}: {error:?}");
+            // What helps whoever gave the image: the limits are the program's.
+            assert!(error.to_string().ends_with(" are allowed; make the image smaller"), "{error}");
         }
     }
 }

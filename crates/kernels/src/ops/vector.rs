@@ -266,6 +266,11 @@ compiled_for! {
         x.iter_mut().for_each(|x| *x = gelu(*x));
     }
 
+    /// `x = x * sigmoid(1.702 * x)`.
+    pub fn gelu_quick(isa: Isa, x: &mut [f32]) {
+        x.iter_mut().for_each(|x| *x /= 1.0 + exp::<false>(-1.702 * *x));
+    }
+
     /// `x = x / 2 * (1 + erf(x / sqrt(2)))`, within 3e-7 of `|x|`: `x` times the part of a normal distribution below it.
     pub fn gelu_erf(isa: Isa, x: &mut [f32]) {
         /// Beyond it the part of the distribution is below 1e-9.
@@ -492,6 +497,26 @@ mod tests {
             gelu_tanh(isa, &mut ends);
             assert_eq!(ends[..5], [0.0, 0.0, 0.0, 100.0, 1e30]);
             assert!(ends[5].is_nan());
+        }
+    }
+
+    #[test]
+    fn gelu_by_a_sigmoid() {
+        for isa in each_isa() {
+            let xs: Vec<f32> = (-400..=400).map(|i| i as f32 / 40.0).collect();
+            let mut out = xs.clone();
+            gelu_quick(isa, &mut out);
+            for (&x, &out) in xs.iter().zip(&out) {
+                let wide = f64::from(x);
+                let truth = wide / (1.0 + (-1.702 * wide).exp());
+                // The exponent carries two roundings, which the exponential makes relative errors of up to its amount, and the rest a few.
+                let bound = (17.1 * 2.0 + 4.0) * 6e-8 * truth.abs() + 1e-37;
+                assert!((f64::from(out) - truth).abs() <= bound, "{isa} {x}: {out} for {truth}");
+            }
+            let mut ends = [-1e30, -100.0, -0.0, 0.0, 100.0, 1e30, f32::NAN];
+            gelu_quick(isa, &mut ends);
+            assert_eq!(ends[..6], [0.0, 0.0, 0.0, 0.0, 100.0, 1e30]);
+            assert!(ends[6].is_nan());
         }
     }
 

@@ -1,7 +1,7 @@
 //! VisionSpec -> the memory that an image takes while a tower computes it: the plan and the tower's allocations use the same
 //! functions.
 
-use super::{CpuBuffers, product, sum};
+use super::{CpuBuffers, most, product, sum};
 use crate::spec::{Grid, LayerWeights, Mixer, ProjectorStep, VisionSpec};
 
 impl CpuBuffers {
@@ -26,6 +26,28 @@ impl CpuBuffers {
 /// How many images of the largest size are kept after they were computed, for prompts that have them again; of smaller ones more.
 pub const KEPT_IMAGES: usize = 4;
 
+/// Tokens of the largest image where only a number of pixels bounds it, no context is given, and the memory is not known: as many as
+/// llama.cpp takes of Qwen's towers.
+const TOKENS: usize = 4096;
+
+/// Tokens of the largest image, from the `smallest` that is worth it to the trained context: where only a number of pixels bounds it, and
+/// that number is of some GB, as many as take half of the memory that is `left` beside the weights. The rest is for the text.
+pub(super) fn image_tokens(
+    spec: &VisionSpec,
+    [smallest, trained]: [usize; 2],
+    threads: usize,
+    left: Option<u64>,
+) -> usize {
+    if !spec.any_shape {
+        return trained;
+    }
+    // Of parts up to so many are computed one after the other.
+    let all = spec.tokens(spec.largest).saturating_mul(spec.parts).min(trained);
+    let fitting =
+        left.map_or(TOKENS.min(all), |left| most(all, |tokens| vision_bytes(spec, tokens, threads) <= left / 2));
+    if fitting >= all { trained } else { fitting.max(smallest) }
+}
+
 /// Bytes that the tower `spec` takes while `threads` compute the largest image of a context of so many tokens: the values of its
 /// parts, the buffers of the blocks, what each thread takes for itself, and the rows of the projector; and the rows of images that are kept.
 pub fn vision_bytes(spec: &VisionSpec, context: usize, threads: usize) -> u64 {
@@ -43,15 +65,21 @@ pub fn vision_bytes(spec: &VisionSpec, context: usize, threads: usize) -> u64 {
     let kept = product(&[KEPT_IMAGES, spec.elements_within(context), size_of::<f32>()]);
     // Cosines and sines of half of a head's elements each.
     let angles = if spec.rope.is_some() { product(&[patches, spec.head_dim, size_of::<f32>()]) } else { 0 };
-    sum(&[values, buffers.bytes(patches), of_threads, angles, projectors_bytes(spec, largest), kept])
+    // Where windows end: of the tower, of the pass, and of the blocks of rows that attend to each other.
+    let windows =
+        spec.order.windows(largest).map_or(0, |windows| product(&[3, windows.count() + 1, size_of::<usize>()]));
+    sum(&[windows, values, buffers.bytes(patches), of_threads, angles, projectors_bytes(spec, largest), kept])
 }
 
 /// Bytes of the rows of the projector, or of another that makes rows from the output of a block, while those that are made stay.
 fn projectors_bytes(spec: &VisionSpec, largest: Grid) -> u64 {
     let deepstack = &spec.weights.deepstack;
     let all = deepstack.iter().map(|from| &from.steps).chain([&spec.weights.projector]);
-    let made = product(&[deepstack.len(), spec.tokens(largest), spec.output, size_of::<f32>()]);
-    all.map(|steps| projector_bytes(steps, largest, spec.hidden)).max().unwrap_or(0).saturating_add(made)
+    let rows = |lists: usize| product(&[lists, spec.tokens(largest), spec.output, size_of::<f32>()]);
+    // Rows in the order of windows and from left to right.
+    let ordered = if spec.order.windows(largest).is_some() { rows(2) } else { 0 };
+    let of_steps = all.map(|steps| projector_bytes(steps, largest, spec.hidden)).fold(ordered, u64::max);
+    of_steps.saturating_add(rows(deepstack.len()))
 }
 
 /// Bytes of the rows of a projector: of a step its input, that as a product reads it, and its output.

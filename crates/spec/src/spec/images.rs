@@ -1,8 +1,9 @@
 //! What a model that sees makes of an image before its tower: how it is prepared, and what stands for it in a prompt.
 
 use super::mmproj;
+use super::patches::Grid;
 use super::reader::Reader;
-use super::vision::{Grid, VisionSpec};
+use super::vision::VisionSpec;
 use crate::error::{ArchitectureErrorKind, Error, Result};
 use crate::header::config::{ConfigFiles, JsonFile, PREPROCESSOR_FILE};
 use crate::header::{Fields, Metadata};

@@ -115,11 +115,17 @@ pub(super) fn activation(reader: &Reader<'_>, tower: &Tower) -> Result<Activatio
             found.push((flag, key));
         }
     }
-    let expected = known.iter().map(|(flag, _)| format!("{} true", reader.gguf_key(flag)));
+    let expected = known.iter().map(|(flag, _)| match *flag {
+        "" => "none of the flags of activations".to_owned(),
+        flag => format!("{} true", reader.gguf_key(flag)),
+    });
     let expected = expected.collect::<Vec<_>>().join(" or ");
     match found.as_slice() {
         // llama.cpp's own activation where neither is true.
-        [] => Err(reader.feature("the activation quick GELU", &reader.gguf_key(".use_gelu"), &expected)),
+        [] => match known.iter().find(|(flag, _)| flag.is_empty()) {
+            Some((_, activation)) => Ok(*activation),
+            None => Err(reader.feature("the activation quick GELU", &reader.gguf_key(".use_gelu"), &expected)),
+        },
         [(flag, key)] => match known.iter().find(|(known, _)| known == flag) {
             Some((_, activation)) => Ok(*activation),
             None => Err(reader.feature(&format!("the activation of {key}"), key, &expected)),
@@ -145,7 +151,7 @@ pub(super) fn processor(reader: &Reader<'_>, keys: &GgufMetadata, tower: &Tower)
         // Its default is noted where the projector is read.
         Some((key, default, _)) if !keys.has(&reader.gguf_key(key)) => (key, default),
         Some(gguf) => (gguf.0, merge(reader, gguf)?),
-        None => (tower.patches.squares.gguf, reader.size_if_any(tower.patches.squares)?.unwrap_or(1)),
+        None => (tower.patches.squares.gguf, reader.squares(tower)?.unwrap_or(1)),
     };
     let class = tower.processors.first().copied().unwrap_or_default();
     let (frames, pixels) = table(tower).map_or((1, None), |table| (table.frames, table.pixels));

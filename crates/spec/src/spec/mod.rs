@@ -22,6 +22,7 @@ mod mmproj;
 mod names;
 mod norms;
 mod passes;
+mod patches;
 mod predictor;
 mod projector;
 mod reader;
@@ -62,6 +63,7 @@ pub use mixer::{
 };
 pub(crate) use names::nearest as nearest_names;
 pub use norms::{Norm, NormWeights};
+pub use patches::{Grid, PatchOrder, Windows};
 pub use predictor::JoinedInput;
 pub use projector::ProjectorStep;
 pub use rotary::{FrequencyFactors, QueryScale, Rope, RopeScaling, RopeSections};
@@ -69,7 +71,7 @@ pub use routed::{ExpertGates, ExpertGroups, ExpertMatrices, ExpertsWeights, Norm
 pub use runs::{IntegerRows, NestedScales, Runs};
 pub use sampling::{GREEDY_BELOW, Sampling};
 pub use states::{DeltaNetKeys, MambaKeys, PlainNorms, StateMixer};
-pub use vision::{AxialRope, DeepstackWeights, Grid, PatchOrder, VisionSpec, VisionWeights};
+pub use vision::{AxialRope, DeepstackWeights, VisionSpec, VisionWeights};
 pub use weights::{MapWeights, Stored, Weight, WeightTypes};
 
 use crate::header::TensorInfo;

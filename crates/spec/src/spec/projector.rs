@@ -2,8 +2,9 @@
 
 use super::mmproj;
 use super::names::fill;
+use super::patches::{Grid, PatchOrder};
 use super::tensors::Tensors;
-use super::vision::{DeepstackWeights, Grid, PatchOrder};
+use super::vision::DeepstackWeights;
 use super::{LinearWeights, MapWeights, Norm, NormWeights, Stored, WeightTypes};
 use crate::block::DenseActivation;
 use crate::error::{Error, Result};
@@ -108,7 +109,10 @@ impl Projector<'_, '_> {
                 ProjectorStep::Merge { side, by_element }
             }
             Step::Squares => {
-                let side = if let PatchOrder::Squares { side } = self.order { side } else { 1 };
+                let side = match self.order {
+                    PatchOrder::Squares { side } | PatchOrder::Windows { side, .. } => side,
+                    PatchOrder::Lines | PatchOrder::Pixels { .. } => 1,
+                };
                 self.width = self.width.saturating_mul(side.saturating_mul(side));
                 ProjectorStep::Squares { side }
             }

@@ -277,7 +277,8 @@ impl<'a> Reader<'a> {
             Some(rule) => self.adjusted_width(rule, feed_forward)?,
             None => feed_forward,
         };
-        let feed_forward = match family.files.width_factor.filter(|_| !self.is_gguf()) {
+        let stores_width = self.is_gguf() && keys.feed_forward != Key::NONE;
+        let feed_forward = match family.files.width_factor.filter(|_| !stores_width) {
             Some((factor, source)) => {
                 let width = hidden.saturating_mul(factor);
                 let what = format_args!("feed-forward width = {factor} * width = {width}");

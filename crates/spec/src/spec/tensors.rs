@@ -391,13 +391,13 @@ impl<'a> Tensors<'a> {
         Ok(stored)
     }
 
-    /// The name in this format.
+    /// The name in this format, empty where it has none.
     pub(super) fn pattern(&self, gguf: &str, config: &str) -> String {
         let (table, file) = if self.predicts { ("model.", "mtp.") } else { self.front };
         match config.strip_prefix(table) {
             _ if self.reader.is_gguf() => gguf.to_owned(),
-            Some(rest) => format!("{file}{rest}"),
-            None => config.to_owned(),
+            Some(rest) if !config.is_empty() => format!("{file}{rest}"),
+            _ => config.to_owned(),
         }
     }
 

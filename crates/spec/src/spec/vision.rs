@@ -2,6 +2,7 @@
 
 use super::images::{self, ImagePrompt};
 use super::mmproj;
+use super::patches::{Grid, PatchOrder};
 use super::projector::{Language, Projector, ProjectorStep, deepstack};
 use super::reader::Reader;
 use super::tensors::{Options, Tensors};
@@ -14,7 +15,8 @@ use crate::header::config::{ConfigFiles, Section};
 use crate::header::{Fields, Metadata, Projector as Mmproj, TensorInfo, TensorTable};
 use crate::quantization::Recognised;
 use crate::vision::processor::ImageProcessor;
-use crate::vision::{AxialTable, Interpolation, Names, TOWERS, Tower};
+use crate::vision::{AxialTable, Interpolation, Names, TOWERS, Tower, WindowTable};
+use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -48,6 +50,8 @@ pub struct VisionSpec {
     pub order: PatchOrder,
     /// The side of the square of position embeddings that are interpolated to the patches of an image, and how, where they are.
     pub interpolated: Option<(usize, Interpolation)>,
+    /// Of each block whether it attends within windows.
+    pub windowed: Vec<bool>,
     /// How queries and keys are rotated by the places of patches, where they are.
     pub rope: Option<AxialRope>,
     /// Width of the residual stream of its blocks.
@@ -77,56 +81,6 @@ pub struct AxialRope {
     pub alternating: bool,
     /// Which elements of a head are turned together.
     pub layout: RopeLayout,
-}
-
-/// The patches of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid {
-    /// Patches from top to bottom.
-    pub rows: usize,
-    /// Patches from left to right.
-    pub columns: usize,
-}
-
-impl Grid {
-    /// The number of patches.
-    pub fn patches(self) -> usize {
-        self.rows.saturating_mul(self.columns)
-    }
-
-    /// The most nearly square one of `places` squares of `side` by `side` patches.
-    fn of_places(places: usize, side: usize) -> Grid {
-        let rows = (1..=places.isqrt()).rev().find(|rows| places.is_multiple_of(*rows)).unwrap_or(1);
-        Grid { rows: rows.saturating_mul(side), columns: (places / rows).saturating_mul(side) }
-    }
-}
-
-/// The order of the patches of an image. Complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatchOrder {
-    /// From left to right and then down; the values of an image are `[channels, height, width]`.
-    Lines,
-    /// From left to right and then down; the values of an image are `[patches, patch, patch, channels]`, and of a patch the product
-    /// reads these, or where it goes `by_channel` `[channels, patch, patch]`.
-    #[allow(missing_docs)] // as above
-    Pixels { by_channel: bool },
-    /// Squares of `side` by `side` one after the other, and the patches of each, from left to right and then down; the values of an
-    /// image are `[patches, channels, frames, patch, patch]`.
-    #[allow(missing_docs)] // as above
-    Squares { side: usize },
-}
-
-impl PatchOrder {
-    /// The row and the column of the patch `index` of `grid`.
-    pub fn place(self, index: usize, grid: Grid) -> (usize, usize) {
-        match self {
-            PatchOrder::Lines | PatchOrder::Pixels { .. } => (index / grid.columns, index % grid.columns),
-            PatchOrder::Squares { side } => {
-                let (square, within, across) = (index / (side * side), index % (side * side), grid.columns / side);
-                (square / across * side + within / side, square % across * side + within % side)
-            }
-        }
-    }
 }
 
 weights! {
@@ -347,11 +301,13 @@ fn spec(
         Some(table) => table.frames,
         None => reader.size_if_any(table.frames)?.unwrap_or(1),
     };
-    let squares = reader.size_if_any(table.squares)?;
-    let order = match squares {
-        Some(side) => PatchOrder::Squares { side },
-        None if table.by_pixel => PatchOrder::Pixels { by_channel: reader.is_gguf() },
-        None => PatchOrder::Lines,
+    let squares = reader.squares(tower)?;
+    let window = tower.windows.map(|table| reader.window(table, patch_size, squares.unwrap_or(1))).transpose()?;
+    let order = match (squares, window) {
+        (Some(side), Some(window)) => PatchOrder::Windows { side, window },
+        (Some(side), None) => PatchOrder::Squares { side },
+        (None, _) if table.by_pixel => PatchOrder::Pixels { by_channel: reader.is_gguf() },
+        (None, _) => PatchOrder::Lines,
     };
     let largest = match reader.size_if_any(table.image_size)? {
         Some(image) if image < patch_size => {
@@ -377,6 +333,8 @@ fn spec(
     let positions = table.positions.map(|names| tensors.positions(names, square)).transpose()?;
     let input_norm = table.norm.map(|_| tensors.norm(Role::EmbeddingNorm, None)).transpose()?;
     let layers = (0..sizes.layers).map(|layer| tensors.layer(layer, None)).collect::<Result<Vec<_>>>()?;
+    // No more than there are tensors for.
+    let windowed = reader.windowed(tower, layers.len())?;
     let final_norm = tensors.norm_if_named(Role::FinalNorm, None)?;
     let mut build =
         Projector { tensors: &mut tensors, grid: largest, order, width: sizes.hidden, language, list: None };
@@ -397,6 +355,7 @@ fn spec(
         frames,
         order,
         interpolated: interpolated.map(|side| (side, table.interpolation)),
+        windowed,
         rope,
         hidden,
         feed_forward,
@@ -418,6 +377,46 @@ impl Reader<'_> {
     /// A size of which the table may have no key.
     pub(super) fn size_if_any(&self, key: Key) -> Result<Option<usize>> {
         if key == Key::NONE { Ok(None) } else { self.size_or_table(key).map(Some) }
+    }
+
+    /// The side of squares of patches, where they come in these.
+    pub(super) fn squares(&self, tower: &Tower) -> Result<Option<usize>> {
+        match tower.mmproj.and_then(|table| table.squares).filter(|_| self.is_gguf()) {
+            Some(default) => mmproj::merge(self, (tower.patches.squares.gguf, default.0, default.1)).map(Some),
+            None => self.size_if_any(tower.patches.squares),
+        }
+    }
+
+    /// The side of a window in squares of `side` patches.
+    fn window(&self, table: WindowTable, patch_size: usize, side: usize) -> Result<usize> {
+        let pixels = if self.is_gguf() {
+            self.or_default(None, table.side.config, table.gguf)
+        } else {
+            self.size_or_table(table.side)?
+        };
+        match pixels / side / patch_size {
+            0 => {
+                let one = format!("{} is {pixels}", self.path(table.side.config));
+                Err(self.contradiction(one, format!("{side} by {side} patches of {patch_size} pixels become a row")))
+            }
+            window => Ok(window),
+        }
+    }
+
+    /// Of each of `blocks` blocks whether it attends within windows.
+    fn windowed(&self, tower: &Tower, blocks: usize) -> Result<Vec<bool>> {
+        let Some(WindowTable { whole: (key, default, why), every, .. }) = tower.windows else {
+            return Ok(vec![false; blocks]);
+        };
+        if self.is_gguf() {
+            let every = self.size_or_table(Key::gguf(every))?;
+            return Ok((1..=blocks).map(|block| !block.is_multiple_of(every)).collect());
+        }
+        let index =
+            |value: &Value| value.as_u64().and_then(|block| usize::try_from(block).ok()).filter(|at| *at < blocks);
+        let listed = self.listed(key, &format!("a block, from 0 to {}", blocks - 1), index)?;
+        let listed = self.or_absent(listed, default.to_vec(), format_args!("{key} {default:?}"), key, why);
+        Ok((0..blocks).map(|block| !listed.contains(&block)).collect())
     }
 
     /// The side of the square of position embeddings, whose number `key` gives. transformers takes the whole part of the root where

@@ -63,6 +63,7 @@ pub(super) const TOWER: Tower = Tower {
         ],
     },
     patches: siglip::PATCHES,
+    windows: None,
     rope: None,
     fixed: &[],
     projector: &[

@@ -69,6 +69,7 @@ pub(super) const TOWER: Tower = Tower {
         smaller: true,
         ..siglip::PATCHES
     },
+    windows: None,
     rope: None,
     fixed: &[("vision_feature_layer", "-1"), ("projector_hidden_act", "\"gelu\"")],
     projector: &[

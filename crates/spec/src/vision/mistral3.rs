@@ -82,6 +82,7 @@ pub(super) const TOWER: Tower = Tower {
         smaller: true,
         ..siglip::PATCHES
     },
+    windows: None,
     rope: Some(AxialTable { theta: (10_000.0, CONFIG), alternating: true }),
     fixed: &[("vision_feature_layer", "-1"), ("projector_hidden_act", "\"gelu\"")],
     projector: &[

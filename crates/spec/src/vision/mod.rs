@@ -6,6 +6,8 @@ mod idefics3;
 mod lfm2_vl;
 mod mistral3;
 pub mod processor;
+mod qwen2_5_vl;
+mod qwen2_vl;
 mod qwen3_5;
 mod qwen3_vl;
 mod siglip;
@@ -14,8 +16,16 @@ use crate::block::{Activation, DenseActivation, RopeLayout};
 use crate::family::{Bias, Family, Key, NormKind};
 
 /// Every supported tower.
-pub const TOWERS: &[&Tower] =
-    &[&gemma3::TOWER, &mistral3::TOWER, &qwen3_vl::TOWER, &qwen3_5::TOWER, &idefics3::TOWER, &lfm2_vl::TOWER];
+pub const TOWERS: &[&Tower] = &[
+    &gemma3::TOWER,
+    &mistral3::TOWER,
+    &qwen3_vl::TOWER,
+    &qwen3_5::TOWER,
+    &idefics3::TOWER,
+    &lfm2_vl::TOWER,
+    &qwen2_5_vl::TOWER,
+    &qwen2_vl::TOWER,
+];
 
 /// One kind of towers with their projector: how files name things, and what is computed in which order.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +50,8 @@ pub struct Tower {
     pub prompt: PromptTable,
     /// The input.
     pub patches: PatchTable,
+    /// Windows of an image in which most blocks attend, where there are any.
+    pub windows: Option<WindowTable>,
     /// How queries and keys are rotated by the places of patches, where they are.
     pub rope: Option<AxialTable>,
     /// Keys of `config.json` that must have this value where they are present, in JSON, by the path from the root.
@@ -61,6 +73,19 @@ pub struct DeepstackTable {
     pub steps: &'static [Step],
 }
 
+/// Windows of an image: patches come window after window, and in most blocks attend to those of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowTable {
+    /// The key of the side of a window in pixels.
+    pub side: Key,
+    /// That side in GGUF, which has no key for it, with its source.
+    pub gguf: (usize, &'static str),
+    /// The key of the tower's section for the blocks that attend to all of an image, with its default and the default's source.
+    pub whole: (&'static str, &'static [usize], &'static str),
+    /// The key of GGUF, after `clip`, of a number of blocks, of which the last attends to all of an image.
+    pub every: &'static str,
+}
+
 /// What llama.cpp's `mmproj` says of a tower, and the language models in GGUF that it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct MmprojTable {
@@ -68,7 +93,7 @@ pub struct MmprojTable {
     pub projector_type: &'static str,
     /// The `general.architecture` of its language models.
     pub architectures: &'static [&'static str],
-    /// The key that is true, after `clip`, and the activation of the blocks that it means.
+    /// The key that is true, after `clip`, and the activation of the blocks that it means; an empty one where none is true.
     pub activations: &'static [(&'static str, Activation)],
     /// Which elements of a head are turned together, where they are: converters change their order.
     pub layout: RopeLayout,
@@ -78,6 +103,8 @@ pub struct MmprojTable {
     pub frames: usize,
     /// The fewest and the most pixels of an image, with their source, where the image processor has such bounds: no file says them.
     pub pixels: Option<(u64, u64, &'static str)>,
+    /// The side of squares of patches where the file does not say it, with its source.
+    pub squares: Option<(usize, &'static str)>,
     /// The key that says of each block whether rows of its output are added after a layer of the language model, after `clip`; empty
     /// where no file has it.
     pub deepstack: &'static str,

@@ -54,6 +54,7 @@ pub(super) const MMPROJ: MmprojTable = MmprojTable {
     exchanged: false,
     frames: 2,
     pixels: Some((65_536, 16_777_216, "as in the published preprocessor_config.json of Qwen3-VL and Qwen3.5")),
+    squares: None,
     deepstack: ".vision.is_deepstack_layers",
     tokens: &[("image_token_id", &["<|image_pad|>"])],
 };
@@ -84,6 +85,7 @@ pub(super) const TOWER: Tower = Tower {
         smaller: true,
         ..siglip::PATCHES
     },
+    windows: None,
     rope: Some(AxialTable { theta: (10_000.0, CONFIG), alternating: false }),
     fixed: &[],
     projector: &[

@@ -82,6 +82,7 @@ pub(super) const MMPROJ: MmprojTable = MmprojTable {
     exchanged: false,
     frames: 1,
     pixels: None,
+    squares: None,
     deepstack: "",
     tokens: &[],
 };
