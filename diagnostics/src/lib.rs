@@ -12,7 +12,7 @@ pub use assess::{ChosenDevice, assess};
 pub use hardware::Hardware;
 pub use model_factory_dtypes::DType;
 pub use model_factory_format::{Error, Result, error, header, limits, source, tokenizer};
-pub use model_factory_spec::{Plan, block, family, plan, spec, vision};
+pub use model_factory_spec::{Plan, adapter, block, family, plan, spec, vision};
 pub use policy::{DeviceChoice, DtypePolicy, Policy};
 pub use report::{Report, Verdict};
 pub use speed::Speed;
