@@ -5,7 +5,7 @@ mod common;
 
 use clap::Parser;
 use model_factory::diagnostics::report::escaped;
-use model_factory::{Error, Model, UnifiedModelFactory};
+use model_factory::{ClassifyOptions, Error, Model, UnifiedModelFactory};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -23,6 +23,10 @@ struct Arguments {
     /// What stands between the text and the label.
     #[arg(long, default_value = "\nThis is about")]
     question: String,
+    /// An adapter (LoRA) of the model, by the factor SCALE or as it was trained: a folder of PEFT, or a GGUF adapter for a GGUF
+    /// model; may be given several times.
+    #[arg(long, value_name = "PATH[:SCALE]", value_parser = common::lora)]
+    lora: Vec<(PathBuf, f64)>,
 }
 
 fn main() -> ExitCode {
@@ -34,8 +38,14 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let model = UnifiedModelFactory::load(arguments.path.clone().unwrap_or_else(common::bundled))?;
-    let mut likely =
-        if arguments.labels.is_empty() { by_head(&model, arguments)? } else { by_text(&model, arguments)? };
+    let mut options = ClassifyOptions::default();
+    for (path, scale) in &arguments.lora {
+        options = options.adapter(&model.load_adapter(path)?, *scale);
+    }
+    let mut likely = match arguments.labels.is_empty() {
+        true => by_head(&model, arguments, &options)?,
+        false => by_text(&model, arguments, &options)?,
+    };
     let total: f64 = likely.iter().map(|(likely, _)| likely).sum();
     likely.sort_by(|a, b| b.0.total_cmp(&a.0));
     let lines = likely.iter().map(|(likely, label)| format!("{:.3}  {}\n", likely / total, escaped(label)));
@@ -43,17 +53,17 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 }
 
 /// The mean probability of a label's tokens after the text, so that a long label has no disadvantage.
-fn by_text(model: &Model, arguments: &Arguments) -> Result<Vec<(f64, String)>, Error> {
+fn by_text(model: &Model, arguments: &Arguments, options: &ClassifyOptions) -> Result<Vec<(f64, String)>, Error> {
     let prompt = format!("{}{}", arguments.text, arguments.question);
     let labels: Vec<String> = arguments.labels.iter().map(|label| format!(" {label}")).collect();
-    let scores = model.score_continuations(&prompt, &labels)?;
+    let scores = model.score_continuations_with(&prompt, &labels, options)?;
     let means = scores.iter().map(|score| score.total() / score.logprobs.len() as f64);
     Ok(means.map(f64::exp).zip(arguments.labels.iter().cloned()).collect())
 }
 
 /// The exponentials of the scores; the caller divides them by their sum, which makes a softmax.
-fn by_head(model: &Model, arguments: &Arguments) -> Result<Vec<(f64, String)>, Error> {
-    let scores = model.label_logits(&[&arguments.text])?;
+fn by_head(model: &Model, arguments: &Arguments, options: &ClassifyOptions) -> Result<Vec<(f64, String)>, Error> {
+    let scores = model.label_logits_with(&[&arguments.text], options)?;
     let most = scores.iter().fold(f32::NEG_INFINITY, |most, score| most.max(*score));
     Ok(scores.iter().map(|score| f64::from(score - most).exp()).zip(model.labels().iter().cloned()).collect())
 }

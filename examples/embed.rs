@@ -41,6 +41,10 @@ struct Arguments {
     /// Take special tokens that texts spell for these tokens, as sentence-transformers does.
     #[arg(long)]
     trust_special_tokens: bool,
+    /// An adapter (LoRA) of the model, by the factor SCALE or as it was trained: a folder of PEFT, or a GGUF adapter for a GGUF
+    /// model; may be given several times.
+    #[arg(long, value_name = "PATH[:SCALE]", value_parser = common::lora)]
+    lora: Vec<(PathBuf, f64)>,
 }
 
 fn main() -> ExitCode {
@@ -72,6 +76,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     }
     if let Some(dimensions) = arguments.dimensions {
         options = options.dimensions(dimensions);
+    }
+    for (path, scale) in &arguments.lora {
+        options = options.adapter(&model.load_adapter(path)?, *scale);
     }
     let embeddings = model.embeddings(&texts, &options)?;
     let vectors: Vec<&[f32]> = embeddings.vectors().collect();

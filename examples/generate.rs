@@ -100,7 +100,7 @@ struct Arguments {
     draft: Option<PathBuf>,
     /// An adapter (LoRA) of the model, by the factor SCALE or as it was trained: a folder of PEFT, or a GGUF adapter for a GGUF
     /// model; may be given several times.
-    #[arg(long, value_name = "PATH[:SCALE]", value_parser = lora)]
+    #[arg(long, value_name = "PATH[:SCALE]", value_parser = common::lora)]
     lora: Vec<(PathBuf, f64)>,
     /// auto, cpu, cuda or cuda:N.
     #[arg(long, default_value = "auto", value_parser = common::device)]
@@ -301,16 +301,6 @@ fn options(arguments: &Arguments) -> GenerateOptions {
     options.tool_choice.clone_from(&arguments.tool_choice);
     options.chat.tools = arguments.tools.as_ref().map(|tools| tools.0.clone());
     options
-}
-
-/// `PATH[:SCALE]`: a colon is the path's own unless a number follows it.
-fn lora(text: &str) -> Result<(PathBuf, f64), String> {
-    let scaled = text.rsplit_once(':').and_then(|(path, scale)| Some((path, scale.parse::<f64>().ok()?)));
-    match scaled {
-        Some((_, scale)) if !scale.is_finite() => Err(format!("the factor is {scale}, expected a finite number")),
-        Some((path, scale)) => Ok((path.into(), scale)),
-        None => Ok((text.into(), 1.0)),
-    }
 }
 
 fn seed(text: &str) -> Result<u64, String> {

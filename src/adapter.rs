@@ -1,11 +1,11 @@
 //! Adapters (LoRA) of a loaded model: read once, given to any number of generations.
 
-use crate::cache_budget::CacheShare;
+use crate::cache_budget::{CacheBudget, CacheShare};
 use crate::decoder::Compute;
 use crate::error::{AdapterError, Error, Result};
 use crate::model::{Inner, Model};
 use crate::weights::Weights;
-use model_factory_diagnostics::plan::step_rows;
+use model_factory_diagnostics::plan::{Plan, adapter_rows_bytes, adapter_step_bytes};
 use model_factory_engine::adapter::{self, AdapterSpec, Adapters};
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -39,7 +39,8 @@ impl Adapter {
         self.engine.digest()
     }
 
-    /// The bytes that it takes of the memory of the model's KV caches.
+    /// Bytes of its tensors. With what steps take for it they are counted in the memory that
+    /// [`ModelBuilder::adapters`](crate::ModelBuilder::adapters) has reserved, or else in that of the model's KV caches.
     pub fn bytes(&self) -> u64 {
         self.engine.bytes()
     }
@@ -59,26 +60,46 @@ impl fmt::Debug for Adapter {
     }
 }
 
-/// What a step takes for the activations of adapters: once for all of a model, while there are any.
+/// The memory that is taken for adapters.
 #[derive(Debug, Default)]
-pub(crate) struct AdapterRoom(Mutex<Weak<CacheShare>>);
+pub(crate) struct AdapterRoom {
+    /// What the plan has reserved, without what steps take for all adapters together.
+    reserved: Option<Arc<CacheBudget>>,
+    /// What steps take for all adapters together, while there are any, where nothing is reserved.
+    of_steps: Mutex<Weak<CacheShare>>,
+}
 
 impl AdapterRoom {
-    fn hold(&self, compute: &dyn Compute, bytes: u64) -> Result<Arc<CacheShare>> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(room) = held.upgrade() {
-            return Ok(room);
+    /// That of a model of `plan`, of whose reserved bytes steps take `of_steps`.
+    pub(crate) fn new(plan: &Plan, of_steps: u64) -> AdapterRoom {
+        let reserved = (plan.adapters > 0).then(|| CacheBudget::new(plan.adapters.saturating_sub(of_steps)));
+        AdapterRoom { reserved, of_steps: Mutex::default() }
+    }
+
+    /// Takes `bytes` for an adapter, of what is reserved or of what caches leave, and `of_steps` once for all adapters.
+    fn hold(&self, compute: &dyn Compute, bytes: u64, of_steps: u64) -> Result<Vec<Arc<CacheShare>>> {
+        if let Some(reserved) = &self.reserved {
+            let mut share = reserved.share();
+            if share.grow_to(bytes).is_ok() {
+                return Ok(vec![Arc::new(share)]);
+            }
+            return Ok(vec![Arc::new(compute.pages().hold(bytes)?)]);
         }
-        let room = Arc::new(compute.pages().hold(bytes)?);
+        let mut held = self.of_steps.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = match held.upgrade() {
+            Some(room) => room,
+            None => Arc::new(compute.pages().hold(of_steps)?),
+        };
         *held = Arc::downgrade(&room);
-        Ok(room)
+        Ok(vec![Arc::new(compute.pages().hold(bytes)?), room])
     }
 }
 
 impl Model {
     /// Reads the adapter at `path` for this model: a folder of PEFT (`adapter_config.json`, `adapter_model.safetensors`) where the
     /// model is safetensors, a GGUF adapter where it is GGUF. Its matrices stay as the file stores them (F32, F16 or BF16), mapped,
-    /// and are checked against the model's; their bytes are taken from the memory of the KV caches.
+    /// and are checked against the model's. Their bytes, and what steps take for them, are taken from the memory that
+    /// [`ModelBuilder::adapters`](crate::ModelBuilder::adapters) has reserved, or where that does not do, from that of the KV caches.
     ///
     /// # Errors
     /// `Files` for an adapter that is damaged, asks for what is not computed, or is of another model, by file, key and tensor; `Adapter`
@@ -91,17 +112,17 @@ impl Model {
             return Err(AdapterError::Device.into());
         }
         let adapter = AdapterSpec::read(path, spec, self.inner.format)?;
-        let rows = step_rows(spec, self.context_length()) as u64;
-        let room = rows.saturating_mul(spec.feed_forward as u64).saturating_mul(size_of::<f32>() as u64);
-        let room = self.inner.adapter_room.hold(compute, room)?;
-        let share = compute.pages().hold(adapter.bytes())?;
+        let (context, threads) = (self.context_length(), self.threads());
+        let rank = adapter.changes.iter().map(|change| change.rank).max().unwrap_or(0);
+        let bytes = adapter.bytes().saturating_add(adapter_rows_bytes(spec, context, threads, rank));
+        let shares = self.inner.adapter_room.hold(compute, bytes, adapter_step_bytes(spec, context, threads))?;
         let weights = Weights::map(&adapter.source)?;
         let mut digest = Sha256::new();
         weights.files().for_each(|file| {
             digest.update((file.len() as u64).to_le_bytes());
             digest.update(file);
         });
-        let engine = adapter::Adapter::new(&adapter, &weights, digest.finalize().into(), [share.into(), room])?;
+        let engine = adapter::Adapter::new(&adapter, &weights, digest.finalize().into(), shares)?;
         Ok(Adapter { engine: Arc::new(engine), model: Arc::downgrade(&self.inner) })
     }
 

@@ -1,7 +1,6 @@
 //! Texts, or pairs of them -> scores of labels, by a model's classification head.
 
-use crate::cancel::CancellationToken;
-use crate::embed::{Text, TextLimit};
+use crate::embed::{ClassifyOptions, Text, TextLimit};
 use crate::error::{EmbedError, Error, Result};
 use crate::logits::Logits;
 use crate::model::Model;
@@ -31,7 +30,17 @@ impl Model {
     /// # Errors
     /// `Embed` without a head, or for a text that is too long; `Encode`; `CacheBudget` and `OutOfMemory`.
     pub fn label_logits(&self, texts: &[impl AsRef<str>]) -> Result<Logits> {
-        self.scores_of(texts.len(), |index, limit| self.text(index, texts[index].as_ref(), &[], limit, false))
+        self.label_logits_with(texts, &ClassifyOptions::default())
+    }
+
+    /// Like [`label_logits`](Self::label_logits), with options.
+    ///
+    /// # Errors
+    /// The errors of [`label_logits`](Self::label_logits), `Adapter` for one of another model, `Option` for a scale that is not finite,
+    /// and `Cancelled`.
+    pub fn label_logits_with(&self, texts: &[impl AsRef<str>], options: &ClassifyOptions) -> Result<Logits> {
+        let text = |index: usize, limit| self.text(index, texts[index].as_ref(), &[], limit, false);
+        self.scores_of(texts.len(), options, text)
     }
 
     /// Like [`label_logits`](Self::label_logits), for pairs of texts, such as a premise and a hypothesis.
@@ -39,16 +48,33 @@ impl Model {
     /// # Errors
     /// The errors of [`label_logits`](Self::label_logits), and `Embed` where the tokenizer does not say how to join a pair.
     pub fn label_logits_of_pairs(&self, pairs: &[(impl AsRef<str>, impl AsRef<str>)]) -> Result<Logits> {
-        self.scores_of(pairs.len(), |index, limit| {
+        self.label_logits_of_pairs_with(pairs, &ClassifyOptions::default())
+    }
+
+    /// Like [`label_logits_of_pairs`](Self::label_logits_of_pairs), with options.
+    ///
+    /// # Errors
+    /// The errors of [`label_logits_of_pairs`](Self::label_logits_of_pairs) and of [`label_logits_with`](Self::label_logits_with).
+    pub fn label_logits_of_pairs_with(
+        &self,
+        pairs: &[(impl AsRef<str>, impl AsRef<str>)],
+        options: &ClassifyOptions,
+    ) -> Result<Logits> {
+        self.scores_of(pairs.len(), options, |index, limit| {
             let (first, second) = &pairs[index];
             self.pair(index, [first.as_ref(), second.as_ref()], limit, false)
         })
     }
 
-    fn scores_of(&self, count: usize, text: impl Fn(usize, TextLimit) -> Result<Text>) -> Result<Logits> {
+    fn scores_of(
+        &self,
+        count: usize,
+        options: &ClassifyOptions,
+        text: impl Fn(usize, TextLimit) -> Result<Text>,
+    ) -> Result<Logits> {
         let limit = self.text_limit();
         let texts = (0..count).map(|index| text(index, limit)).collect::<Result<Vec<_>>>()?;
-        Ok(Logits::new(self.label_scores(texts)?.concat(), self.labels().len()))
+        Ok(Logits::new(self.label_scores(texts, options)?.concat(), self.labels().len()))
     }
 
     /// The classification head.
@@ -93,11 +119,12 @@ impl Model {
     /// The scores of the labels of each of `texts`, in their order.
     ///
     /// # Errors
-    /// `Embed` without a head, and the errors of the steps.
-    pub(crate) fn label_scores(&self, texts: Vec<Text>) -> Result<Vec<Vec<f32>>> {
-        let pooling = self.classifier()?.pooling;
+    /// `Embed` without a head, those of `options`, and the errors of the steps.
+    pub(crate) fn label_scores(&self, texts: Vec<Text>, options: &ClassifyOptions) -> Result<Vec<Vec<f32>>> {
+        let (pooling, adapters) = (self.classifier()?.pooling, self.adapters(&options.adapters)?);
+        let cancel = options.cancel.clone().unwrap_or_default();
         let mut all = vec![Vec::new(); texts.len()];
-        self.compute_texts(texts, &[pooling], &CancellationToken::new(), |index, pooled| {
+        self.compute_texts(texts, &[pooling], &adapters, &cancel, |index, pooled| {
             let pooled = pooled.iter().map(|x| *x as f32).collect();
             let scores = self.compute().classify(pooled)?.ok_or(EmbedError::NoClassifier)?;
             if scores.iter().any(|score| !score.is_finite()) {

@@ -11,7 +11,7 @@ use crate::memory;
 use crate::model::Model;
 pub use model_factory_diagnostics::spec::Pooling;
 use model_factory_diagnostics::spec::{EmbeddingSpec, Embeds};
-pub use options::EmbedOptions;
+pub use options::{ClassifyOptions, EmbedOptions};
 pub(crate) use pass::{Text, TextLimit};
 use std::slice::ChunksExact;
 
@@ -64,7 +64,7 @@ impl Model {
     ///
     /// # Errors
     /// `Embed` where nothing says the pooling, a text is too long, or there is no such prompt; `Option` for dimensions out of
-    /// range; `EmptyPrompt` for a text without a token; `Encode`; `CacheBudget` and `OutOfMemory`; `Cancelled`.
+    /// range or a scale that is not finite; `Adapter` for one of another model; `EmptyPrompt` for a text without a token; `Encode`; `CacheBudget` and `OutOfMemory`; `Cancelled`.
     pub fn embeddings(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<Embeddings> {
         let said = self.spec().embeds.by();
         let pooling = self.pooling(options)?;
@@ -73,7 +73,7 @@ impl Model {
         let expected = "between 1 and the width of the model's vectors";
         in_ranges([("dimensions", Some(dimensions as f64), 1.0..=width as f64, expected)])?;
         let prompt = prompt(said, options)?;
-        let limit = self.text_limit();
+        let (limit, adapters) = (self.text_limit(), self.adapters(&options.adapters)?);
         let cancel = options.cancel.clone().unwrap_or_default();
         let skipped = if said.is_some_and(|said| !said.include_prompt) { self.prompt_tokens(prompt)? } else { 0 };
         let (mut encoded, mut tokens) = (memory::reserved(texts.len(), "the texts")?, 0);
@@ -91,7 +91,7 @@ impl Model {
         }
         let normalize = options.normalize.unwrap_or(said.is_some_and(|said| said.normalize));
         let mut numbers = memory::zeros(texts.len() * dimensions, "vectors of texts")?;
-        self.compute_texts(encoded, pooling, &cancel, |index, pooled| {
+        self.compute_texts(encoded, pooling, &adapters, &cancel, |index, pooled| {
             let vector = &mut numbers[index * dimensions..][..dimensions];
             let dense: Vec<f64> = match self.spec().weights.dense.is_empty() {
                 true => Vec::new(),

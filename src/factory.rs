@@ -3,6 +3,7 @@
 mod draft;
 mod remote;
 
+use crate::adapter::AdapterRoom;
 use crate::cancel::CancellationToken;
 use crate::cpu::CpuDevice;
 use crate::decoder::{Decoder, Tower};
@@ -22,7 +23,7 @@ use crate::weights::Weights;
 use draft::Draft;
 use model_factory_diagnostics::family::{Family, REGISTRY};
 use model_factory_diagnostics::header::{Header, Metadata};
-use model_factory_diagnostics::plan::{ActivationDtype, KvDtype, WeightStorage};
+use model_factory_diagnostics::plan::{ActivationDtype, KvDtype, ReservedAdapters, WeightStorage, adapter_step_bytes};
 use model_factory_diagnostics::report::HubModel;
 use model_factory_diagnostics::spec::ModelSpec;
 use model_factory_diagnostics::{
@@ -141,6 +142,11 @@ crate::generate::setters! {
     /// the model's folder whose name has `mmproj` in it, and several of them are refused. Of a model on the Hub it may be the name of a
     /// file in the repository.
     mmproj(path: impl Into<PathBuf>) => policy.mmproj = Some(path.into());
+    /// Reserves the memory of so many adapters of up to this rank, each for all layers that adapters may change, and of what steps take
+    /// for them, each of which a request has once: [`Model::load_adapter`](crate::Model::load_adapter) does not fail for memory until
+    /// as many are loaded. The report counts it. Without it adapters are loaded where the caches of sessions leave room. At least 1, and
+    /// on the processor only.
+    adapters(count: usize, rank: usize) => policy.adapters = Some(ReservedAdapters { count, rank });
     /// Whether a generation whose pages do not fit with those of others is refused, which is the default, or waits.
     admission(admission: Admission) => admission = admission;
     /// Which dtype tiers are accepted; by default, widening inside a register that loses nothing is.
@@ -177,6 +183,14 @@ crate::generate::setters! {
 }
 
 impl ModelBuilder {
+    /// An adapter (LoRA) that is diagnosed with the model, one more for each call: the report says what it changes, and an adapter that is
+    /// damaged, asks for what is not computed or is of another model is a refusal. [`Model::load_adapter`](crate::Model::load_adapter)
+    /// loads it. Its tensors are not read for that.
+    pub fn lora(mut self, path: impl Into<PathBuf>) -> Self {
+        self.policy.lora.push(path.into());
+        self
+    }
+
     /// Tells what `path` holds and whether it runs, without reading a weight.
     pub fn diagnose(&self, path: impl AsRef<Path>) -> Report {
         self.diagnose_on(path, &self.hardware())
@@ -251,18 +265,26 @@ impl ModelBuilder {
         let draft = draft.map(|draft| self.load_draft(draft, plan, Arc::clone(&tokenizer), pool)).transpose()?;
         self.cancel.check()?;
         let (scheduler, load_time) = (Arc::new(Scheduler::new(self.admission)), start.elapsed());
+        let adapter_room = AdapterRoom::new(plan, adapter_step_bytes(spec, context_length, threads));
         let inner = Inner::new(ready.spec, ready.header.source.format, report, tokenizer, engine);
-        Ok(Model::new(Inner { scheduler, context_length, threads, load_time, draft, ..inner }))
+        Ok(Model::new(Inner { scheduler, context_length, threads, load_time, draft, adapter_room, ..inner }))
     }
 
     /// Checks that the numbers that were given are in range.
     fn check(&self) -> Result<()> {
         let [context, sessions, threads] = [self.policy.context, self.policy.sessions, self.policy.threads]
             .map(|number| number.map(|number| number as f64));
+        let adapters = self.policy.adapters;
         in_ranges([
             ("context_length", context, 1.0..=f64::MAX, "at least 1"),
             ("sessions", sessions, 1.0..=f64::MAX, "at least 1"),
             ("threads", threads, 1.0..=MAX_THREADS as f64, "1 to 1024"),
+            (
+                "adapters",
+                adapters.map(|of| of.count.min(of.rank) as f64),
+                1.0..=f64::MAX,
+                "a count and a rank of at least 1",
+            ),
         ])?;
         if self.policy.predictor && self.draft.is_some() { Err(DraftError::Both.into()) } else { Ok(()) }
     }
@@ -385,6 +407,8 @@ mod tests {
             (builder().context_length(0), "context_length is 0, expected at least 1".to_owned()),
             (builder().sessions(0), "sessions is 0, expected at least 1".into()),
             (builder().threads(0), "threads is 0, expected 1 to 1024".into()),
+            (builder().adapters(0, 16), "adapters is 0, expected a count and a rank of at least 1".into()),
+            (builder().adapters(8, 0), "adapters is 0, expected a count and a rank of at least 1".into()),
             (builder().threads(MAX_THREADS + 1), format!("threads is 1025, expected 1 to {MAX_THREADS}")),
         ] {
             let Err(error) = builder.load("/no/such/path") else { panic!("{says} was loaded") };

@@ -72,7 +72,7 @@ pub use adapter::Adapter;
 #[cfg(feature = "candle")]
 pub use candle_core;
 pub use chat::{ChatOptions, Message};
-pub use embed::{EmbedOptions, Embeddings, Pooling, Reranker};
+pub use embed::{ClassifyOptions, EmbedOptions, Embeddings, Pooling, Reranker};
 pub use error::{Error, ErrorKind, GrammarError, Result};
 pub use generate::{
     Answer, FinishReason, GenerateOptions, Generation, Grammar, Piece, SamplingOptions, Speculation, ToolCall,

@@ -56,7 +56,7 @@ pub(crate) struct Inner {
     pub(crate) threads: usize,
     pub(crate) load_time: Duration,
     pub(crate) draft: Option<Model>,
-    /// What steps take for adapters.
+    /// The memory for adapters.
     pub(crate) adapter_room: AdapterRoom,
     /// The rows of the images that were computed last.
     #[cfg(feature = "images")]

@@ -1,5 +1,6 @@
 //! A query and documents -> how well each document answers it, by a model that says yes or no or has a classification head.
 
+use crate::embed::ClassifyOptions;
 use crate::error::{EmbedError, Error, Result};
 use crate::model::Model;
 use model_factory_diagnostics::spec::ScoreActivation;
@@ -111,13 +112,27 @@ impl Model {
     /// `Embed` for a token that the vocabulary does not have, for a missing classification head, for labels that cannot rank,
     /// and for texts that are too long; the errors of tokenizing and of [`Session::next_logits`](crate::Session::next_logits).
     pub fn rank(&self, query: &str, documents: &[impl AsRef<str>], reranker: &Reranker) -> Result<Vec<f32>> {
+        self.rank_with(query, documents, reranker, &ClassifyOptions::default())
+    }
+
+    /// Like [`rank`](Self::rank), with options.
+    ///
+    /// # Errors
+    /// The errors of [`rank`](Self::rank) and of [`label_logits_with`](Self::label_logits_with).
+    pub fn rank_with(
+        &self,
+        query: &str,
+        documents: &[impl AsRef<str>],
+        reranker: &Reranker,
+        options: &ClassifyOptions,
+    ) -> Result<Vec<f32>> {
         match &reranker.answer {
             Answer::Tokens { yes, no } if self.spec().weights.head.is_some() || self.labels().is_empty() => {
                 let prompt = reranker.prompt.as_deref().unwrap_or_default();
-                self.rank_by_tokens(query, documents, prompt, [yes, no])
+                self.rank_by_tokens(query, documents, prompt, [yes, no], options)
             }
-            Answer::Tokens { yes, no } => self.rank_by_labels(query, documents, reranker, [yes, no]),
-            Answer::Labels => self.rank_by_labels(query, documents, reranker, ["yes", "no"]),
+            Answer::Tokens { yes, no } => self.rank_by_labels(query, documents, reranker, [yes, no], options),
+            Answer::Labels => self.rank_by_labels(query, documents, reranker, ["yes", "no"], options),
         }
     }
 
@@ -127,14 +142,18 @@ impl Model {
         documents: &[impl AsRef<str>],
         prompt: &str,
         answers: [&String; 2],
+        options: &ClassifyOptions,
     ) -> Result<Vec<f32>> {
+        let (adapters, cancel) = (self.adapters(&options.adapters)?, options.cancel.clone().unwrap_or_default());
         let id =
             |text: &String| self.tokenizer().token_id(text).ok_or_else(|| EmbedError::Token { text: text.clone() });
         let answers = [id(answers[0])?, id(answers[1])?];
         let score = |document: &str| {
             let (prompt, own) = Reranker::ask(prompt, query, document);
             let ids = self.tokenizer().encode_prompt_within(&prompt, &own)?;
-            let logits = self.session().next_logits(&ids)?;
+            let mut session = self.session();
+            session.use_adapters(adapters.clone());
+            let logits = session.next_logits_unless(&ids, &cancel)?;
             let logit = |id: u32| match logits.get(id as usize) {
                 Some(value) if value.is_finite() => Ok(*value),
                 Some(value) => Err(Error::NonFiniteLogits { id: id as usize, value: *value }),
@@ -151,6 +170,7 @@ impl Model {
         documents: &[impl AsRef<str>],
         reranker: &Reranker,
         answers: [&str; 2],
+        options: &ClassifyOptions,
     ) -> Result<Vec<f32>> {
         let head = self.classifier()?;
         let place = |answer: &str| head.labels.iter().position(|label| label == answer);
@@ -176,7 +196,7 @@ impl Model {
             }
         };
         let texts = documents.iter().map(AsRef::as_ref).enumerate().map(text).collect::<Result<Vec<_>>>()?;
-        Ok(self.label_scores(texts)?.iter().map(read).collect())
+        Ok(self.label_scores(texts, options)?.iter().map(read).collect())
     }
 }
 

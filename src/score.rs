@@ -1,6 +1,7 @@
 //! A text -> how probable the model finds it, token by token.
 
 use crate::chat::ChatOptions;
+use crate::embed::ClassifyOptions;
 use crate::error::{Error, Result, SoftTokensError};
 use crate::generate::logprobs;
 use crate::model::Model;
@@ -79,13 +80,29 @@ impl Model {
     /// # Errors
     /// The errors of [`score`](Self::score), and `EmptyPrompt` for a prompt or a text without tokens.
     pub fn score_continuations<S: AsRef<str>>(&self, prompt: &str, texts: &[S]) -> Result<Vec<Score>> {
+        self.score_continuations_with(prompt, texts, &ClassifyOptions::default())
+    }
+
+    /// Like [`score_continuations`](Self::score_continuations), with options.
+    ///
+    /// # Errors
+    /// The errors of [`score_continuations`](Self::score_continuations) and of [`label_logits_with`](Self::label_logits_with).
+    pub fn score_continuations_with<S: AsRef<str>>(
+        &self,
+        prompt: &str,
+        texts: &[S],
+        options: &ClassifyOptions,
+    ) -> Result<Vec<Score>> {
+        let (adapters, cancel) = (self.adapters(&options.adapters)?, options.cancel.clone().unwrap_or_default());
         let before = self.prompt_ids_within(prompt.into(), &ChatOptions::default(), self.context_length())?;
         if before.is_empty() {
             return Err(Error::EmptyPrompt);
         }
         let mut session = self.session();
-        session.next_logits(&before)?;
+        session.use_adapters(adapters);
+        session.next_logits_unless(&before, &cancel)?;
         let score = |text: &S| {
+            cancel.check()?;
             let whole = [prompt, text.as_ref()].concat();
             let ids = self.prompt_ids_within(Prompt::Text(&whole), &ChatOptions::default(), self.context_length())?;
             let common = before.iter().zip(&*ids).take_while(|(a, b)| a == b).count().max(1);

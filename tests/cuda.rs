@@ -94,6 +94,17 @@ fn a_callback_that_panics_during_an_upload_ends_the_load_with_its_panic() {
 }
 
 #[test]
+fn a_model_on_a_gpu_takes_no_adapters() {
+    let of = common::adapters::named("llama-3.2");
+    let Some(model) = on_gpu(&of.base("f32")) else { return };
+    let error = model.load_adapter(of.path("first", "f32")).expect_err("adapters are the processor's");
+    assert!(error.code() == 13 && error.to_string().contains("adapters are computed on the processor"), "{error}");
+    let builder = UnifiedModelFactory::builder().device(DeviceChoice::Cuda(0)).adapters(1, 4);
+    let error = builder.load(of.base("f32")).expect_err("nothing is reserved there");
+    assert!(error.code() == 13 && error.to_string().contains("adapters are asked for"), "{error}");
+}
+
+#[test]
 fn the_bundled_model_tells_its_story() {
     let path = common::demo();
     let Some(model) = on_gpu(&path) else { return };

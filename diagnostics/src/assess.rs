@@ -8,12 +8,14 @@ mod target;
 
 pub(crate) use failure::assess_error;
 
+use crate::adapter::AdapterSpec;
+use crate::error::Error;
 use crate::hardware::profiles::{PROFILES, Profile};
 use crate::hardware::{Gpu, Hardware};
 use crate::plan::{Batching, Budget, Plan};
 use crate::policy::{DeviceChoice, Policy};
 use crate::report::{
-    self, Check, InputSummary, ModelSummary, NextStep, Remedy, Report, SCHEMA_VERSION, Status, Verdict,
+    self, AdapterSummary, Check, InputSummary, ModelSummary, NextStep, Remedy, Report, SCHEMA_VERSION, Status, Verdict,
 };
 use crate::spec::ModelSpec;
 use crate::speed::Speed;
@@ -39,7 +41,7 @@ pub(crate) struct Assessment {
 ///
 /// A described machine with a GPU is judged for that GPU, with a build that supports it.
 pub fn assess(spec: &ModelSpec, input: &InputSummary, hardware: &Hardware, policy: &Policy) -> Report {
-    Case { spec, input, hardware, policy }.assess().report
+    Case { spec, input, hardware, policy, adapters: &[] }.assess().report
 }
 
 /// What is judged: a model, its files, the machine, and the user's options.
@@ -49,6 +51,8 @@ pub(crate) struct Case<'a> {
     pub(crate) input: &'a InputSummary,
     pub(crate) hardware: &'a Hardware,
     pub(crate) policy: &'a Policy,
+    /// The adapters that are judged with the model, or why they are none of it, in the order of [`Policy::lora`].
+    pub(crate) adapters: &'a [Result<AdapterSpec, Error>],
 }
 
 impl Case<'_> {
@@ -69,7 +73,7 @@ impl Case<'_> {
     }
 
     fn judge(self) -> Assessment {
-        let Case { spec, input, hardware, policy } = self;
+        let Case { spec, input, hardware, policy, adapters } = self;
         let target = target::choose(self);
         let mut checks = vec![
             checks::input(input),
@@ -86,7 +90,11 @@ impl Case<'_> {
             checks::context(spec, policy),
             checks::memory(&target),
         ];
-        if target.gpu.is_some() && gpus::beyond(spec) {
+        let belonging =
+            || policy.lora.iter().zip(adapters).filter_map(|(path, adapter)| Some((path, adapter.as_ref().ok()?)));
+        let summaries: Vec<_> = belonging().map(|(path, adapter)| AdapterSummary::new(path, adapter, spec)).collect();
+        checks.extend((!adapters.is_empty()).then(|| checks::adapters(adapters, &summaries)));
+        if target.gpu.is_some() && gpus::beyond(self) {
             // No other dtype, smaller file or other GPU would help.
             for check in checks.iter_mut().filter(|check| matches!(check.id, "dtype" | "memory")) {
                 check.remedies.retain(|it| matches!(it, Remedy::Processor(_) | Remedy::SomeProcessor));
@@ -115,6 +123,7 @@ impl Case<'_> {
         report.device = target.device.to_string();
         report.device_reason = target.why;
         report.model = Some(model);
+        report.adapters = summaries;
         Assessment { report, ready: chosen.filter(|_| runs).map(|device| (target.plan, device)) }
     }
 }
@@ -150,6 +159,7 @@ fn conclude(input: InputSummary, hardware: &Hardware, policy: &Policy, checks: V
         distribution: None,
         input,
         model: None,
+        adapters: Vec::new(),
         device: device.to_string(),
         device_reason: "no device was looked at".into(),
         hardware: hardware.clone(),

@@ -12,18 +12,19 @@ pub use assess::{ChosenDevice, assess};
 pub use hardware::Hardware;
 pub use model_factory_dtypes::DType;
 pub use model_factory_format::{Error, Result, error, header, limits, source, tokenizer};
-pub use model_factory_spec::{Plan, block, family, plan, spec, vision};
+pub use model_factory_spec::{Plan, adapter, block, family, plan, spec, vision};
 pub use policy::{DeviceChoice, DtypePolicy, Policy};
 pub use report::{Report, Verdict};
 pub use speed::Speed;
 
+use adapter::AdapterSpec;
 use assess::{Assessment, Case};
 use family::Family;
 use header::Header;
 use plan::Batching;
 use report::{Candidate, HubModel, InputSummary};
 use spec::{ModelSpec, Wanted};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tokenizer::TokenizerSpec;
 
 /// A report, and what loading needs if the model runs.
@@ -133,7 +134,10 @@ fn diagnose_one(
     }
     match understood {
         Ok((header, spec)) => {
-            let Assessment { report, ready } = Case { spec: &spec, input: &input, hardware, policy }.assess();
+            let read = |path: &PathBuf| AdapterSpec::read(path, &spec, header.source.format);
+            let adapters: Vec<Result<AdapterSpec>> = policy.lora.iter().map(read).collect();
+            let case = Case { spec: &spec, input: &input, hardware, policy, adapters: &adapters };
+            let Assessment { report, ready } = case.assess();
             let ready = ready.map(|(plan, device)| Ready { header, spec, plan, device });
             Diagnosis { report, ready, error: None }
         }

@@ -1,7 +1,7 @@
 //! The user's options for a diagnosis and for loading.
 
 use crate::hardware::Hardware;
-use crate::plan::{ActivationDtype, DraftSize, KvDtype, Request, WeightStorage};
+use crate::plan::{ActivationDtype, DraftSize, KvDtype, Request, ReservedAdapters, WeightStorage};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -37,6 +37,10 @@ pub struct Policy {
     pub vision: bool,
     /// The file that holds the vision tower of a GGUF model, which is loaded then; `None` is the one in its folder.
     pub mmproj: Option<PathBuf>,
+    /// Adapters that memory is reserved for.
+    pub adapters: Option<ReservedAdapters>,
+    /// Files and folders of adapters that are diagnosed with the model; a model is loaded without them.
+    pub lora: Vec<PathBuf>,
 }
 
 impl Policy {
@@ -45,11 +49,16 @@ impl Policy {
         self.vision || self.mmproj.is_some()
     }
 
+    /// Whether adapters are computed with.
+    pub fn adapts(&self) -> bool {
+        self.adapters.is_some() || !self.lora.is_empty()
+    }
+
     /// What a plan for `hardware` is asked for.
     pub fn request(&self, hardware: &Hardware) -> Request {
-        let Policy { context, sessions, kv_dtype, activation_dtype, weights, threads, draft, .. } = *self;
+        let Policy { context, sessions, kv_dtype, activation_dtype, weights, threads, draft, adapters, .. } = *self;
         let threads = threads.unwrap_or(hardware.cpu.fast_threads());
-        Request { context, sessions, kv_dtype, activation_dtype, weights, threads, draft }
+        Request { context, sessions, kv_dtype, activation_dtype, weights, threads, draft, adapters }
     }
 }
 

@@ -53,6 +53,16 @@ pub(crate) fn device(text: &str) -> Result<DeviceChoice, String> {
     })
 }
 
+/// Parses an adapter `PATH[:SCALE]`, for an option: a colon is the path's own unless a number follows it.
+pub(crate) fn lora(text: &str) -> Result<(PathBuf, f64), String> {
+    let scaled = text.rsplit_once(':').and_then(|(path, scale)| Some((path, scale.parse::<f64>().ok()?)));
+    match scaled {
+        Some((_, scale)) if !scale.is_finite() => Err(format!("the factor is {scale}, expected a finite number")),
+        Some((path, scale)) => Ok((path.into(), scale)),
+        None => Ok((text.into(), 1.0)),
+    }
+}
+
 /// Parses a count of at least 1, for an option.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&count| count > 0).ok_or_else(|| "expected a number from 1 up".into())

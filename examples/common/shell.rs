@@ -132,7 +132,9 @@ fn command(step: &NextStep, report: &Report) -> String {
             }
             let talks = report.model.as_ref().is_some_and(|model| model.chat_template);
             let talk = if talks { " --chat 'Hello'" } else { " --prompt 'Once upon a time'" };
-            generate(&format!("{talk}{device}{asked}{kv}"))
+            let lora: String =
+                policy.lora.iter().map(|path| format!(" --lora {}", quoted(&path.display().to_string()))).collect();
+            generate(&format!("{talk}{lora}{device}{asked}{kv}"))
         }
         NextStep::RunOnProcessor => generate(&format!(" --device cpu{asked}{kv}")),
         NextStep::WithContext(context) => match report.hardware.profile {

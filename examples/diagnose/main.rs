@@ -9,8 +9,8 @@ mod svg;
 
 use clap::{Parser, ValueEnum};
 use common::shell::Shell;
-use model_factory::UnifiedModelFactory;
 use model_factory::tokenizer::Tokenizer;
+use model_factory::{ModelBuilder, UnifiedModelFactory};
 use model_factory_diagnostics::hardware::profiles::{PROFILES, Profile};
 use model_factory_diagnostics::header::Header;
 use model_factory_diagnostics::plan::{ActivationDtype, KvDtype};
@@ -57,6 +57,12 @@ struct Arguments {
     /// The same for a GGUF model, with the tower of this file: llama.cpp's mmproj.
     #[arg(long, value_name = "FILE")]
     mmproj: Option<PathBuf>,
+    /// An adapter (LoRA) of the model: what it changes, and whether both belong together; may be given several times.
+    #[arg(long, value_name = "PATH")]
+    lora: Vec<PathBuf>,
+    /// Plan memory for so many adapters of up to this rank.
+    #[arg(long, value_name = "N:RANK", value_parser = adapters)]
+    adapters: Option<(usize, usize)>,
     /// Draw the memory plan and the weights by layer and dtype into an SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -148,6 +154,13 @@ fn context(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&context| context > 0).ok_or_else(|| "expected a number of tokens above 0".into())
 }
 
+/// `N:RANK`, of adapters.
+fn adapters(text: &str) -> Result<(usize, usize), String> {
+    let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+    let both = text.split_once(':').and_then(|(count, rank)| Some((number(count)?, number(rank)?)));
+    both.ok_or_else(|| "expected a number of adapters and a rank, both above 0, such as 8:16".into())
+}
+
 fn sessions(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&sessions| sessions > 0).ok_or_else(|| "expected a number of sessions above 0".into())
 }
@@ -179,6 +192,10 @@ fn main() -> ExitCode {
     if let Some(sessions) = arguments.sessions {
         factory = factory.sessions(sessions);
     }
+    if let Some((count, rank)) = arguments.adapters {
+        factory = factory.adapters(count, rank);
+    }
+    factory = arguments.lora.iter().fold(factory, ModelBuilder::lora);
     let report = factory.diagnose_on(&path, &hardware);
     if report.verdict == Verdict::Unreadable {
         common::tell(format_args!("error: {}", report.reason));

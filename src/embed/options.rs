@@ -1,5 +1,6 @@
 //! How texts become vectors.
 
+use crate::adapter::Adapter;
 use crate::cancel::CancellationToken;
 use model_factory_diagnostics::spec::Pooling;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,42 @@ pub struct EmbedOptions {
     /// Gives up with `Cancelled` once it is cancelled. It is not part of the JSON.
     #[serde(skip)]
     pub cancel: Option<CancellationToken>,
+    /// What is added to the products of the model's weights: adapters, each with a scale, in the order of their sums. They are not part of
+    /// the JSON.
+    #[serde(skip)]
+    pub adapters: Vec<(Adapter, f64)>,
+}
+
+impl EmbedOptions {
+    /// Adds `adapter`, multiplied by `scale`, to those that texts are computed with: 1 is as it was trained.
+    pub fn adapter(mut self, adapter: &Adapter, scale: f64) -> Self {
+        self.adapters.push((adapter.clone(), scale));
+        self
+    }
+}
+
+/// Options of [`Model::label_logits_with`](crate::Model::label_logits_with) and [`Model::rank_with`](crate::Model::rank_with).
+#[derive(Clone, Debug, Default, PartialEq)]
+#[must_use]
+#[non_exhaustive]
+pub struct ClassifyOptions {
+    /// What is added to the products of the model's weights: adapters, each with a scale, in the order of their sums.
+    pub adapters: Vec<(Adapter, f64)>,
+    /// Gives up with `Cancelled` once it is cancelled.
+    pub cancel: Option<CancellationToken>,
+}
+
+impl ClassifyOptions {
+    /// Adds `adapter`, multiplied by `scale`, to those that texts are computed with: 1 is as it was trained.
+    pub fn adapter(mut self, adapter: &Adapter, scale: f64) -> Self {
+        self.adapters.push((adapter.clone(), scale));
+        self
+    }
+}
+
+crate::generate::setters! {
+    ClassifyOptions, ClassifyOptions:
+    cancel(cancel: &CancellationToken) => cancel = Some(cancel.clone());
 }
 
 crate::generate::setters! {

@@ -6,6 +6,7 @@ use crate::model::Model;
 use crate::scheduler::queue::Caller;
 use crate::scheduler::{self, Run, RunOutput};
 use model_factory_diagnostics::spec::Pooling;
+use model_factory_engine::adapter::Adapters;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -22,11 +23,12 @@ pub(crate) struct Text {
 pub(crate) type TextLimit = (usize, &'static str);
 
 impl Model {
-    /// Calls `take` with the index of each of `texts` and its vector by the poolings that are `wanted`, in F64.
+    /// Calls `take` with the index of each of `texts` and its vector, computed with `adapters`, by the poolings that are `wanted`, in F64.
     pub(crate) fn compute_texts(
         &self,
         texts: Vec<Text>,
         wanted: &[Pooling],
+        adapters: &Adapters,
         cancel: &CancellationToken,
         mut take: impl FnMut(usize, &[f64]) -> Result<()>,
     ) -> Result<()> {
@@ -51,7 +53,7 @@ impl Model {
             {
                 computing.tokens += ids.len();
                 let text = scheduler::Text::new(wanted.clone(), skipped, second_text, is_whole);
-                let mut run = Run::of_text(ids, text, compute, &computing.cancel);
+                let mut run = Run::of_text(ids, text, adapters, compute, &computing.cancel);
                 run.key = index as u64;
                 runs.push(run);
             }
@@ -121,7 +123,7 @@ mod tests {
                 take();
                 Ok(())
             };
-            model.compute_texts(texts(), &[Pooling::Mean], &CancellationToken::new(), take)
+            model.compute_texts(texts(), &[Pooling::Mean], &Adapters::default(), &CancellationToken::new(), take)
         };
         let panicked = catch_unwind(AssertUnwindSafe(|| compute(&mut || panic!("a test"))));
         assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"a test"));

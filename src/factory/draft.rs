@@ -32,8 +32,8 @@ impl ModelBuilder {
         let Some(path) = &self.draft else { return Ok((Cow::Borrowed(self), None)) };
         let begun = Instant::now();
         let own = self.policy.clone();
-        let policy =
-            Policy { device: DeviceChoice::Cpu, tokenizer: None, predictor: false, vision: false, mmproj: None, ..own };
+        let policy = Policy { device: DeviceChoice::Cpu, tokenizer: None, predictor: false, vision: false, ..own };
+        let policy = Policy { mmproj: None, adapters: None, lora: Vec::new(), ..policy };
         let alone = ModelBuilder { policy, ..self.clone() };
         let Diagnosis { report, ready, .. } = alone.diagnosis(path, None, hardware);
         let Some(ready) = ready else { return Err(Box::new(report)) };
@@ -87,6 +87,7 @@ impl ModelBuilder {
         let (context, sessions) = (Some(plan.context), Some(plan.sessions));
         // What threads take for themselves is counted with the model that they are shared with.
         let request = Request { context, sessions, threads: 0, draft: None, ..self.policy.request(&report.hardware) };
+        let request = Request { adapters: None, ..request };
         ready.plan = Plan::new(&ready.spec, ready.plan.weights_file, &budget, &request);
         report.plan = Some(ready.plan.clone());
         let (context_length, threads) = (ready.plan.context, pool.threads());

@@ -1,6 +1,7 @@
 //! Whole models against the truth: logits, ids, hidden states and vectors, the same bits however they are computed.
 
 mod accuracy;
+mod adapted_encoders;
 mod adapters;
 #[path = "../common/mod.rs"]
 mod common;
@@ -12,6 +13,7 @@ mod images;
 mod int8;
 mod latent;
 mod mamba;
+mod merged;
 #[cfg(feature = "images")]
 mod mmproj;
 mod packed;

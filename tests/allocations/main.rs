@@ -1,5 +1,6 @@
 //! What something allocates, by an allocator that counts: one test at a time.
 
+mod adapter_memory;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/counting.rs"]

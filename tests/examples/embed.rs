@@ -51,6 +51,36 @@ fn a_classification_head_ranks_lines_and_labels_a_text() {
     assert!(printed.contains("--example embed -- fixtures/embeddings/bert --text"), "{printed}");
 }
 
+/// An adapter that changes every linear layer of an encoder.
+#[test]
+fn embed_and_classify_take_adapters() {
+    let labels = super::common::fixtures().join("embeddings/labels");
+    let folder = tempfile::tempdir().expect("a folder");
+    super::common::adapters::write(&super::common::load(&labels), 2, folder.path(), |_| true);
+    let (labels, lora) = (labels.display().to_string(), folder.path().display().to_string());
+    for (name, options) in [
+        ("embed", &["--pooling", "mean", "--text", "the cat", "--text", "the mat on the mat"][..]),
+        ("classify", &["--text", "the cat"]),
+        ("classify", &["--text", "the cat", "--labels", "a,b"]),
+    ] {
+        let print = |lora: &[&str]| {
+            let arguments: Vec<&str> = [labels.as_str()].iter().chain(options).chain(lora).copied().collect();
+            example(name, &arguments)
+        };
+        let (plain, tuned) = (print(&[]), print(&["--lora", &lora]));
+        if options.len() > 2 && name == "classify" {
+            // The model has no output head.
+            assert!(!plain.status.success() && !tuned.status.success());
+            continue;
+        }
+        assert!(plain.status.success() && tuned.status.success(), "{name}: {}", text(&tuned.stderr));
+        assert_ne!(plain.stdout, tuned.stdout, "{name}");
+        assert_eq!(print(&["--lora", &format!("{lora}:0")]).stdout, plain.stdout, "{name}");
+        assert_eq!(print(&["--lora", &format!("{lora}:nan")]).status.code(), Some(2), "{name}");
+        assert_eq!(print(&["--lora", &labels]).status.code(), Some(15), "{name}: a model is no adapter");
+    }
+}
+
 /// Labels and texts of a file may hold anything: a terminal only shows them, one line each.
 #[test]
 fn strings_of_files_are_printed_without_what_acts_on_a_terminal() {

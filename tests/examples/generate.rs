@@ -304,3 +304,35 @@ fn generate_adds_adapters_by_their_factors() {
     }
     assert_eq!(run(&[&base]).status.code(), Some(15), "a model is no adapter");
 }
+
+#[test]
+fn diagnose_tells_what_adapters_change_and_whose_they_are() {
+    let of = crate::common::adapters::named("llama-3.2");
+    let (base, adapter) = (of.base("bf16").display().to_string(), of.path("first", "bf16").display().to_string());
+    let other = crate::common::archives::path("qwen3/bf16").display().to_string();
+    let output = example("diagnose", &[&base, "--lora", &adapter, "--adapters", "2:8"]);
+    let printed = text(&output.stdout);
+    assert!(output.status.success(), "{printed}");
+    for says in [
+        "adapter ",
+        "(PEFT, rank 3, 4, 6, BF16, ",
+        "14 of 15 linear layers: ",
+        "self_attn.q_proj 2",
+        "adapters ",
+        "--lora",
+    ] {
+        assert!(printed.contains(says), "{says}: {printed}");
+    }
+    let report = json(&example("diagnose", &[&base, "--lora", &adapter, "--lora", &adapter, "--json"]));
+    assert_eq!(report["adapters"].as_array().map(Vec::len), Some(2));
+    assert_eq!((&report["adapters"][0]["path"], &report["exit_code"]), (&adapter.clone().into(), &0.into()));
+    let refused = example("diagnose", &[&other, "--lora", &adapter, "--json"]);
+    assert_eq!(refused.status.code(), Some(15));
+    let report: serde_json::Value = serde_json::from_slice(&refused.stdout).expect("JSON");
+    assert!(report["reason"].as_str().expect("a reason").contains("lora_A.weight has shape"), "{report}");
+    assert_eq!(report["adapters"], serde_json::Value::Null);
+    assert_eq!(example("diagnose", &[&base, "--lora", "no/such/adapter"]).status.code(), Some(1));
+    for wrong in ["0:8", "8:0", "8", "a:b"] {
+        assert_eq!(example("diagnose", &[&base, "--adapters", wrong]).status.code(), Some(2), "{wrong}");
+    }
+}

@@ -16,8 +16,10 @@ pub struct Adapter {
     /// By the places of the model's matrices.
     changes: Vec<Option<LowRank>>,
     digest: [u8; 32],
-    /// Its bytes, within the memory of the model's caches, and what steps take for adapters.
-    shares: [Arc<CacheShare>; 2],
+    /// Bytes of its tensors.
+    bytes: u64,
+    /// The memory that it takes: its bytes, and what steps take for it and for all adapters.
+    _shares: Vec<Arc<CacheShare>>,
 }
 
 /// What is added to the products of a matrix: `scale * B (A x)`.
@@ -32,8 +34,8 @@ pub struct LowRank {
 }
 
 impl Adapter {
-    /// The adapter that `spec` describes, with the bytes of its files. It is known by `digest`. The first of `shares` are its bytes, and
-    /// both are held as long as it.
+    /// The adapter that `spec` describes, with the bytes of its files. It is known by `digest`, and `shares` are held as
+    /// long as it.
     ///
     /// # Errors
     /// When memory runs out.
@@ -41,7 +43,7 @@ impl Adapter {
         spec: &AdapterSpec,
         weights: &Weights,
         digest: [u8; 32],
-        shares: [Arc<CacheShare>; 2],
+        shares: Vec<Arc<CacheShare>>,
     ) -> Result<Adapter> {
         let places = spec.changes.last().map_or(0, |change| change.matrix + 1);
         let mut changes = crate::memory::reserved(places, "the matrices of an adapter")?;
@@ -50,7 +52,7 @@ impl Adapter {
             let [a, b] = [&change.a, &change.b].map(|tensor| weights.view(tensor));
             changes[change.matrix] = Some(LowRank { a, b, rank: change.rank, scale: change.scale });
         }
-        Ok(Adapter { changes, digest, shares })
+        Ok(Adapter { changes, digest, bytes: spec.bytes(), _shares: shares })
     }
 
     /// What its files are known by.
@@ -58,9 +60,9 @@ impl Adapter {
         &self.digest
     }
 
-    /// The bytes that it takes of the memory of the model's caches.
+    /// Bytes of its tensors.
     pub fn bytes(&self) -> u64 {
-        self.shares[0].bytes()
+        self.bytes
     }
 
     /// What it adds to the products of the matrix at `place`.

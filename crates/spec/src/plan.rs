@@ -1,10 +1,12 @@
 //! ModelSpec + memory -> Plan: every allocation of loading and running, computed by the functions that allocate.
 
+mod adapters;
 mod batching;
 mod buffers;
 mod kv;
 mod vision;
 
+pub use adapters::{ADAPTER_ROWS, ReservedAdapters, adapter_bytes, adapter_rows_bytes, adapter_step_bytes};
 pub use batching::Batching;
 pub use buffers::{
     CpuBuffers, GPU_ALIGNMENT, GPU_ATTENTION_PARTS, GPU_LOGIT_ROWS, GPU_OVERREAD, GpuBuffers, StepRoom, gpu_launches,
@@ -117,6 +119,8 @@ pub struct Request {
     pub threads: usize,
     /// A draft model on the processor, where there is one; a plan for a GPU has none. A prediction head counts as the draft model.
     pub draft: Option<DraftSize>,
+    /// Adapters on the processor that memory is reserved for.
+    pub adapters: Option<ReservedAdapters>,
 }
 
 /// What a draft model takes in addition to the target model, in bytes unless a field says otherwise.
@@ -199,6 +203,9 @@ pub struct Plan {
     /// as take half of the memory beside the weights. Larger ones are refused. 0 where no tower is loaded.
     #[serde(skip_serializing_if = "none")]
     pub image_tokens: usize,
+    /// What is reserved for adapters: their tensors, and what steps take for them; 0 where nothing is.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub adapters: u64,
     /// The built tokenizer.
     pub tokenizer: u64,
     /// The process itself: program, stacks, libraries, the parsed header.
@@ -311,6 +318,8 @@ impl Plan {
             }
             PlanMemory::Gpu | PlanMemory::Shared => GpuBuffers::new(spec, context).bytes(),
         };
+        let reserved = request.adapters.filter(|_| budget.place == PlanMemory::Main);
+        let adapters = |context: usize| reserved.map_or(0, |adapters| adapters.bytes(spec, context, request.threads));
         let a_token = match spec.tokenizer.kind {
             TokenizerKind::Json => TOKENIZER_JSON_BYTES_PER_TOKEN,
             _ => TOKENIZER_GGUF_BYTES_PER_TOKEN,
@@ -332,6 +341,7 @@ impl Plan {
             draft_memory: draft.map_or(0, |draft| draft.activations.saturating_add(of_all(draft.session))),
             vision_weights: vision
                 .map_or(0, |tower| tower.tensors().map(|tensor| tensor.bytes).fold(0, u64::saturating_add)),
+            adapters: adapters(requested.unwrap_or(usize::MAX).min(trained)),
             tokenizer: (spec.tokenizer.tokens as u64).saturating_mul(a_token),
             process: PROCESS_BYTES,
             grammars: GRAMMAR_MEMORY,
@@ -351,10 +361,11 @@ impl Plan {
         // An encoder keeps nothing of a text, and computes all of it at once.
         let whole = spec.is_encoder() && budget.place == PlanMemory::Main;
         if whole {
-            let taking = |context| Plan { activations: activations(context), ..plan.clone() };
+            let taking =
+                |context| Plan { activations: activations(context), adapters: adapters(context), ..plan.clone() };
             plan.max_context = most(trained, |context| taking(context).left(budget).is_some());
             plan.context = requested.unwrap_or(ENCODER_CONTEXT.min(plan.max_context).max(smallest)).min(trained);
-            plan.activations = activations(plan.context);
+            (plan.activations, plan.adapters) = (activations(plan.context), adapters(plan.context));
         }
         let left = plan.left(budget);
         let own_caches = |positions| of_all(kv.bytes(positions));
@@ -381,7 +392,7 @@ impl Plan {
             None => plan.kv_cache.max(left.unwrap_or(0).saturating_sub(draft_cache)),
         };
         plan.load_peak = plan.loaded();
-        plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.activations, plan.draft_memory, plan.vision_memory]);
+        plan.total = sum(&[plan.load_peak, plan.kv_cache, plan.buffers()]);
         plan
     }
 
@@ -437,9 +448,14 @@ impl Plan {
         }
     }
 
+    /// The bytes that computing takes in addition to caches.
+    fn buffers(&self) -> u64 {
+        sum(&[self.activations, self.draft_memory, self.vision_memory, self.adapters])
+    }
+
     /// What is left for the KV cache; `None` when the rest by itself does not fit.
     fn left(&self, budget: &Budget) -> Option<u64> {
-        let buffers = sum(&[self.activations, self.draft_memory, self.vision_memory]);
+        let buffers = self.buffers();
         let left = budget.available.checked_sub(self.loaded())?.checked_sub(buffers)?;
         match budget.anonymous {
             Some(limit) => Some(left.min(limit.checked_sub(buffers)?.checked_sub(self.loaded() - self.mapped())?)),

@@ -3,13 +3,16 @@
 use super::Case;
 use super::gpus;
 use super::target::Target;
+use crate::adapter::AdapterSpec;
 use crate::capability::{self, ComputeCapability, DeviceEngine, FileType, Lacking, TensorKind, Tier};
-use crate::error::some_of;
+use crate::error::{Error, IncompleteKind, some_of};
 use crate::hardware::{Hardware, Memory};
 use crate::header::TensorInfo;
 use crate::plan::{ENCODER_CONTEXT, KV_PAGE, KvDtype, Plan, Request, SMALLEST_CONTEXT};
 use crate::policy::{DeviceChoice, DtypePolicy, Policy};
-use crate::report::{Bytes, Check, InputSummary, Remedy, Status, Verdict, counted, roles, tower_roles};
+use crate::report::{
+    AdapterSummary, Bytes, Check, InputSummary, Remedy, Status, Verdict, counted, of_error, roles, tower_roles,
+};
 use crate::spec::{ModelSpec, RopeScaling};
 use crate::tokenizer::TokenizerKind;
 use model_factory_dtypes::DType;
@@ -279,10 +282,11 @@ pub(super) fn memory(target: &Target<'_>) -> Check {
     let summary = format!("{variant} needs {need} at context {context}, {there} are available on {place}");
     let how = if anonymous.is_some() { "RLIMIT_DATA (ulimit -d) leaves that beside mapped files" } else { how };
     let (draft, vision) = ((plan.draft_name(), plan.draft()), ("vision", plan.vision_memory));
-    let mut parts = vec![("weights", plan.weights()), ("KV cache", plan.kv_cache), draft, vision];
+    let adapters = ("adapters", plan.adapters);
+    let mut parts = vec![("weights", plan.weights()), ("KV cache", plan.kv_cache), draft, vision, adapters];
     let named = parts.iter().map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
     parts.push(("everything else", plan.total.saturating_sub(named)));
-    let parts = parts.iter().filter(|(name, bytes)| *bytes > 0 || ![draft.0, vision.0].contains(name));
+    let parts = parts.iter().filter(|(name, bytes)| *bytes > 0 || ![draft.0, vision.0, adapters.0].contains(name));
     let parts: Vec<String> = parts.map(|(name, bytes)| format!("{name} {}", Bytes(*bytes))).collect();
     let evidence = format!("{}; {how}", parts.join(", "));
     let request = Request { draft: None, ..policy.request(hardware) };
@@ -303,6 +307,24 @@ pub(super) fn memory(target: &Target<'_>) -> Check {
     };
     let check = Check::fail("memory", Verdict::DoesNotFit, summary).evidence(evidence);
     check.remedies(without.into_iter().chain(context).chain(cache).chain(smaller.map(Remedy::from)).chain(room))
+}
+
+/// Whether the adapters belong to the model: the first that does not decides.
+pub(super) fn adapters(adapters: &[Result<AdapterSpec, Error>], belonging: &[AdapterSummary]) -> Check {
+    if let Some(error) = adapters.iter().find_map(|adapter| adapter.as_ref().err()) {
+        let remedy = match error {
+            Error::Incomplete {
+                kind: IncompleteKind::HeaderTruncated { .. } | IncompleteKind::DataTruncated { .. },
+                ..
+            } => error.remedy(),
+            Error::Incomplete { .. } => Some("give an adapter of this model, or the model that it was made for".into()),
+            error => error.remedy(),
+        };
+        return Check::fail("adapters", of_error(error).0, error.to_string()).remedies(remedy);
+    }
+    let each = belonging.iter().map(|adapter| format!("{} of {}", adapter.changed, adapter.changeable));
+    let summary = format!("{} linear layers are changed", each.collect::<Vec<_>>().join(", then "));
+    Check::pass("adapters", summary)
 }
 
 /// The context to propose if the requested one does not fit: the largest one that fits on a described machine; an

@@ -27,7 +27,7 @@ const VLLM_PERCENT: u64 = 90;
 /// The fewest devices of the kind of the hardware that hold the model; `None` if no engine runs it or one device is
 /// enough.
 pub(super) fn distribute(case: Case<'_>) -> Option<Distribution> {
-    let Case { spec, input, hardware, policy } = case;
+    let Case { spec, input, hardware, policy, .. } = case;
     let context = policy.context.unwrap_or(CONTEXT).min(spec.context_trained);
     let gpu = hardware.gpus.first();
     let device = match (hardware.profile, gpu) {

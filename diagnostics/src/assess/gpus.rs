@@ -50,6 +50,8 @@ pub(super) fn hardware(case: Case<'_>, gpu: &Gpu) -> Check {
         Some(format!("the heads have {} elements, kernels for GPUs take up to {most}", spec.head_dim))
     } else if let Some(option) = beyond_kernels(spec) {
         Some(format!("the model has {option}, which kernels for GPUs do not compute yet"))
+    } else if case.policy.adapts() {
+        Some("adapters are asked for, which kernels for GPUs do not compute yet".into())
     } else if hardware.gpu_memory(gpu).is_none() {
         Some(format!("the driver does not tell how much memory the {name} has"))
     } else {
@@ -74,9 +76,9 @@ pub(super) fn hardware(case: Case<'_>, gpu: &Gpu) -> Check {
     }
 }
 
-/// Whether only the processor supports the model's block, whatever the GPU.
-pub(super) fn beyond(spec: &ModelSpec) -> bool {
-    spec.head_dim > GPU_MOST_HEAD_DIM || beyond_kernels(spec).is_some()
+/// Whether only the processor supports the model's block, or adapters of it, whatever the GPU.
+pub(super) fn beyond(Case { spec, policy, .. }: Case<'_>) -> bool {
+    spec.head_dim > GPU_MOST_HEAD_DIM || beyond_kernels(spec).is_some() || policy.adapts()
 }
 
 /// An option of the model's block that only the processor supports.

@@ -74,6 +74,7 @@ fn slices(plan: &Plan, casts: u64, how: &str) -> Vec<Slice> {
     let rest = [
         (plan.draft_name(), plan.draft()),
         ("vision", plan.vision_memory),
+        ("adapters", plan.adapters),
         ("tokenizer", plan.tokenizer),
         ("process", plan.process),
         ("driver", plan.device_context),

@@ -1,5 +1,6 @@
 //! The results of a diagnosis, for people (`Display`) and for tools (JSON, `schema_version` "1").
 
+mod adapter;
 mod candidate;
 mod devices;
 mod distribution;
@@ -10,6 +11,7 @@ mod remedy;
 mod text;
 mod verdict;
 
+pub use adapter::AdapterSummary;
 pub use candidate::Candidate;
 pub use devices::{DeviceList, DeviceTiers};
 pub use distribution::{Distribution, ServingEngine, Share};
@@ -65,6 +67,9 @@ pub struct Report {
     pub input: InputSummary,
     /// The model; `None` when it could not be understood.
     pub model: Option<ModelSummary>,
+    /// The adapters that were diagnosed with the model and belong to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub adapters: Vec<AdapterSummary>,
     /// The device that the model was judged for: `cpu`, `cuda:0`.
     pub device: String,
     /// Why this device was chosen.

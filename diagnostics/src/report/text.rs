@@ -2,8 +2,8 @@
 
 use super::page::{Bytes, Page, Plain, Presentation, counted};
 use super::{
-    Check, EmbedsSummary, ExpertSummary, FileStatus, ModelSummary, Remedy, Report, Status, Verdict, VisionSummary,
-    WindowSummary, candidate, memory,
+    AdapterSummary, Check, EmbedsSummary, ExpertSummary, FileStatus, ModelSummary, Remedy, Report, Status, Verdict,
+    VisionSummary, WindowSummary, candidate, memory,
 };
 use crate::capability;
 use crate::error::some_of;
@@ -11,6 +11,7 @@ use crate::hardware::{Gpu, Hardware, version};
 use crate::plan::{PREFILL_CHUNK, Plan};
 use crate::speed::Speed;
 use crate::tokenizer::DEFAULT_TEMPLATE;
+use model_factory_dtypes::DType;
 use std::fmt::{self, Display, Formatter};
 
 /// The most remedies that the text lists; the JSON report has all.
@@ -40,6 +41,7 @@ impl Report {
             model_lines(model, self.verdict.runs(), &mut page);
             image_line(model, self.plan.as_ref(), &mut page);
         }
+        self.adapters.iter().for_each(|adapter| adapter_lines(adapter, &mut page));
         if let Some(plan) = &self.plan {
             memory::lines(plan, self.casts, &self.hardware.memory.how, &mut page);
         }
@@ -205,6 +207,18 @@ fn model_lines(model: &ModelSummary, runs: bool, page: &mut Page<'_>) {
         talk_lines(model, page);
     }
     page.rows("assumed", &model.assumptions);
+}
+
+/// An adapter: what it is, and what it changes.
+fn adapter_lines(adapter: &AdapterSummary, page: &mut Page<'_>) {
+    let AdapterSummary { path, kind, base, ranks, changed, changeable, dtypes, bytes, .. } = adapter;
+    let list = |each: &mut dyn Iterator<Item = String>| each.collect::<Vec<_>>().join(", ");
+    let [ranks, dtypes] =
+        [list(&mut ranks.iter().map(usize::to_string)), list(&mut dtypes.iter().map(DType::to_string))];
+    let kind = if *kind == "gguf" { "GGUF" } else { "PEFT" };
+    page.row("adapter", format_args!("{path} ({kind}, rank {ranks}, {dtypes}, {})", Bytes(*bytes)));
+    let made = base.as_ref().map(|base| format!(", made for {base}")).unwrap_or_default();
+    page.row("", format_args!("{changed} of {changeable} linear layers: {}{made}", adapter.layers_in_words()));
 }
 
 /// The chosen device and why, and its speed if a data sheet gives the bandwidth.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
 /// `fixtures/` of this checkout.
-fn fixtures() -> PathBuf {
+pub fn fixtures() -> PathBuf {
     // This file is part of tests in the root package too.
     let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("fixtures"));
     above.find(|folder| folder.is_dir()).unwrap()
@@ -103,7 +103,7 @@ impl Gguf {
         Gguf::read(name, &std::fs::read(archives::unpacked_from("vision", archive).join(name)).unwrap())
     }
 
-    fn read(name: &str, bytes: &[u8]) -> Gguf {
+    pub fn read(name: &str, bytes: &[u8]) -> Gguf {
         let mut cursor = Cursor(&bytes[4..]);
         let (version, tensors, pairs) = (cursor.u32(), cursor.u64(), cursor.u64());
         let pairs = (0..pairs).map(|_| {

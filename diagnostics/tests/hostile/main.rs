@@ -2,8 +2,9 @@
 //! and tensor or key; nothing panics, and nothing takes more than 2 GiB of addresses or 10 seconds.
 
 // A sample that cannot be written is a broken test; `pub` is for the sibling modules.
-#![allow(clippy::unwrap_used, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)]
 
+mod adapters;
 mod beside;
 #[path = "../formats/build.rs"]
 #[allow(dead_code)] // this file uses its part
@@ -59,6 +60,7 @@ pub fn within_two_gibibytes(name: &str, body: impl FnOnce()) {
         .unwrap();
     let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && out.contains("1 passed"), "{}\n{out}{errors}", output.status);
+    out.lines().filter(|line| line.contains(" are refused")).for_each(|line| println!("{line}"));
 }
 
 /// A value of `config.json` that is refused: the checkpoint, the key, the value, the exit code and a part of the reason.

@@ -5,11 +5,12 @@
 //! weights was computed, tile by tile. Rows without adapters take no part in any of that.
 
 use super::operand::Operands;
-use super::{CpuDevice, Matrix, NormVectors, TASK_ROWS};
+use super::{CpuDevice, Matrix, NormVectors};
 use crate::adapter::{Adapter, LowRank};
 use crate::decoder::Batch;
 use crate::kernels::{self, Input, Isa, Kernel};
 use crate::memory::{self, Refusals};
+use model_factory_spec::plan::ADAPTER_ROWS;
 use model_factory_spec::spec::ExpertMatrices;
 use std::ops::Range;
 use std::sync::Arc;
@@ -170,13 +171,14 @@ fn group(
             let sequence = sequences.get(sequences.partition_point(|sequence| sequence.rows.end <= row));
             let change = sequence.and_then(|sequence| sequence.adapters.change(index, place));
             let Some((adapter, scale)) = change else { continue };
-            let has_room = |group: &&mut Adapted| Arc::ptr_eq(&group.adapter, adapter) && group.rows.len() < TASK_ROWS;
+            let has_room =
+                |group: &&mut Adapted| Arc::ptr_eq(&group.adapter, adapter) && group.rows.len() < ADAPTER_ROWS;
             if let Some(group) = groups[first..].iter_mut().rfind(has_room) {
                 group.rows.push((token, scale)); // there is room
                 continue;
             }
             memory::grow(groups, 1, WHAT)?;
-            let mut rows = memory::reserved(TASK_ROWS, WHAT)?;
+            let mut rows = memory::reserved(ADAPTER_ROWS, WHAT)?;
             rows.push((token, scale));
             let (outputs, expert, adapter) = (reader.outputs.clone(), reader.expert, Arc::clone(adapter));
             groups.push(Adapted { place, outputs, expert, adapter, rows, input: Input::new() });

@@ -2,6 +2,7 @@
 
 use super::hidden::HiddenRows;
 use super::text::Text;
+use crate::adapter::Adapters;
 use crate::cache_budget::Reservation;
 use crate::cancel::CancellationToken;
 use crate::decoder::{Compute, KvCache, Logits, OutputRows, Rotation, Segment};
@@ -121,11 +122,18 @@ impl Run {
         }
     }
 
-    /// A run that computes the vector of the text of `ids`, as `text` says. It shares no pages and takes its own
+    /// A run that computes the vector of the text of `ids` with `adapters`, as `text` says. It shares no pages and takes its own
     /// step by step, as its steps come.
-    pub fn of_text(ids: Vec<u32>, text: Text, compute: &dyn Compute, cancel: &CancellationToken) -> Run {
-        let rotation = compute.rotation(ids.len());
-        let run = Run::new(ids.into(), 0, compute.cache(), rotation, cancel, Span::current());
+    pub fn of_text(
+        ids: Vec<u32>,
+        text: Text,
+        adapters: &Adapters,
+        compute: &dyn Compute,
+        cancel: &CancellationToken,
+    ) -> Run {
+        let (rotation, mut cache) = (compute.rotation(ids.len()), compute.cache());
+        cache.set_adapters(adapters);
+        let run = Run::new(ids.into(), 0, cache, rotation, cancel, Span::current());
         Run { output: RunOutput::Pooled(text), phase: Phase::Admitted, ..run }
     }
 

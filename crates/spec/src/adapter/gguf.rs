@@ -1,6 +1,6 @@
 //! GGUF adapters, as `convert_lora_to_gguf.py` of llama.cpp writes them.
 
-use super::{Pair, Stored, open, pairs, source};
+use super::{Pair, Stored, finite, open, pairs, shortened, source};
 use crate::error::{ArchitectureErrorKind, Error, IncompleteKind, Result};
 use crate::header::Fields;
 use crate::header::gguf::GgufFile;
@@ -43,10 +43,18 @@ pub(super) fn read(path: &Path, model: &ModelSpec) -> Result<Stored> {
         tensors,
         |name| side(path, name),
         ENDS,
-        |_, [a, b]| {
+        |_, sides| {
+            // A matrix of one row has one dimension in GGUF.
+            let [a, b] = sides.map(|mut side| {
+                if side.shape.len() == 1 {
+                    side.shape.insert(0, 1);
+                }
+                side
+            });
             let rank = b.shape.last().copied().unwrap_or_default();
             // llama.cpp's `get_scale`: without an alpha nothing is divided.
             let scale = if alpha == 0.0 { 1.0 } else { alpha / (rank as f64).max(1.0) };
+            let scale = finite(path, ALPHA, alpha, scale)?;
             Ok(Pair { a, b, rank: None, scale })
         },
     )?;
@@ -54,7 +62,9 @@ pub(super) fn read(path: &Path, model: &ModelSpec) -> Result<Stored> {
         let name = format!("blk.0..{}", ENDS[0]);
         return Err(Error::incomplete(path, IncompleteKind::TensorMissing { name, nearest: Vec::new() }));
     }
-    Ok(Stored { source: source(path, Format::Gguf, path, bytes, None), pairs })
+    let base = ["general.base_model.0.repo_url", "general.base_model.0.name"];
+    let base = base.into_iter().find_map(|key| metadata.text(key).transpose()).transpose()?.map(shortened);
+    Ok(Stored { source: source(path, Format::Gguf, path, bytes, None), base, pairs })
 }
 
 /// The layer of a tensor, and whether it is `B`.

@@ -10,7 +10,7 @@ mod peft;
 use crate::error::{Error, IncompleteKind, Result};
 use crate::header::{TensorInfo, TensorTable};
 use crate::source::{Format, ModelSource, SourceFile, open};
-use crate::spec::{LinearWeights, ModelSpec, Module, nearest_names};
+use crate::spec::{LayerWeights, LinearWeights, ModelSpec, Module, nearest_names};
 use model_factory_dtypes::DType;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,6 +20,8 @@ use std::path::Path;
 pub struct AdapterSpec {
     /// Its files: the one with the tensors, and after it those that say how they are scaled.
     pub source: ModelSource,
+    /// The name of the model that it was made for, where it says one.
+    pub base: Option<String>,
     /// What it adds, in the order of the model's matrices, each of which is there once at most.
     pub changes: Vec<LowRank>,
 }
@@ -57,7 +59,7 @@ impl AdapterSpec {
         };
         let contradiction = |one: &str, other: &str| Err(Error::contradiction(path, one, other));
         let adapter = match (format, folder) {
-            (Format::Safetensors, Some(folder)) => peft::read(folder)?,
+            (Format::Safetensors, Some(folder)) => peft::read(folder, model)?,
             (Format::Gguf, None) => gguf::read(path, model)?,
             (Format::Gguf, Some(_)) => {
                 let other = "the model is GGUF, whose rows may lie in another order: convert it by convert_lora_to_gguf.py of llama.cpp";
@@ -83,6 +85,7 @@ impl AdapterSpec {
 /// An adapter's files as they are, before they are compared with a model.
 struct Stored {
     source: ModelSource,
+    base: Option<String>,
     /// By the name of the linear layer.
     pairs: BTreeMap<String, Pair>,
 }
@@ -105,11 +108,17 @@ impl Stored {
                 layers.entry(within_model(&module.name)).or_default().push((index, matrix, module));
             }
         }
-        let Stored { source, pairs } = self;
+        let Stored { source, base, pairs } = self;
         let file = source.files[0].path.clone();
         let mut changes = Vec::new();
         for (name, pair) in pairs {
             let Some(matrices) = layers.get(within_model(&name)) else {
+                if is_of_an_expert(&name) && has_experts_in_one(model) {
+                    let one = format!("tensor {} is for one expert", pair.a.name);
+                    let other = "the model stores all experts of a layer in one tensor, to which nothing is added: use the adapter \
+                                 with a base that stores each expert, or merge it into its own";
+                    return Err(Error::contradiction(&file, one, other));
+                }
                 let names: Vec<String> = layers.keys().map(|name| (*name).to_owned()).collect();
                 let kind = IncompleteKind::NoSuchLayer {
                     tensor: pair.a.name,
@@ -139,7 +148,7 @@ impl Stored {
             let [one, other] = [one, other].map(|change| format!("tensor {} is stored", change.a.name));
             return Err(Error::contradiction(&file, one, format!("{other} for the same layer")));
         }
-        Ok(AdapterSpec { source, changes })
+        Ok(AdapterSpec { source, base, changes })
     }
 }
 
@@ -177,11 +186,40 @@ impl Pair {
     }
 }
 
-/// The name of a layer within the language model, whatever classes are around that: files and PEFT name a model that also sees
-/// in several ways. Names of its other parts stay different.
+/// Whether a layer is one of a numbered expert.
+fn is_of_an_expert(name: &str) -> bool {
+    name.split_once(".experts.").is_some_and(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Whether a layer of the model has experts that are no linear layers of their own.
+fn has_experts_in_one(model: &ModelSpec) -> bool {
+    let mut experts = model.weights.layers.iter().filter_map(LayerWeights::experts);
+    experts.any(|experts| experts.up.stored.iter().any(|matrix| matrix.module.is_none()))
+}
+
+/// What a file says, for people.
+fn shortened(text: &str) -> String {
+    crate::error::escaped(&text.chars().take(200).collect::<String>())
+}
+
+/// `scale`, which `key` gives by `alpha`, where float32 holds it.
+fn finite(file: &Path, key: &str, alpha: f64, scale: f64) -> Result<f64> {
+    let expected = "a number that divided by the rank is a finite float32";
+    if (scale as f32).is_finite() {
+        Ok(scale)
+    } else {
+        Err(Error::key_value(file, key, format!("{alpha:e}"), expected))
+    }
+}
+
+/// The name of a layer within the language model or encoder, whatever classes are around that: files and PEFT name a model that also
+/// sees in several ways, and an encoder with a head otherwise than without one. Names of other parts stay different.
 fn within_model(name: &str) -> &str {
-    let fronts =
-        ["model.language_model.model.", "model.language_model.", "language_model.model.", "language_model.", "model."];
+    #[rustfmt::skip]
+    let fronts = [
+        "model.language_model.model.", "model.language_model.", "language_model.model.", "language_model.", "model.",
+        "bert.", "deberta.", "distilbert.", "mpnet.", "new.", "nomic_bert.", "roberta.",
+    ];
     fronts.iter().find_map(|front| name.strip_prefix(front)).unwrap_or(name)
 }
 

@@ -1,5 +1,6 @@
 //! Which value a layer has, where a key of PEFT gives some layers other ones.
 
+use super::shortened;
 use crate::error::{Error, FormatErrorKind, Result};
 use crate::header::config::Section;
 use regex::{Regex, RegexBuilder};
@@ -32,13 +33,13 @@ impl<T: Copy> Patterns<T> {
             return Err(Error::format(file, kind));
         }
         let each = section.object().iter().map(|(name, found)| {
-            let place = format!("{key}.{}", crate::error::escaped(name));
+            let place = format!("{key}.{}", shortened(name));
             let found = value(found).ok_or_else(|| crate::header::config::wrong_type(file, &place, found, expected))?;
             // PEFT's get_pattern_key.
             let pattern = RegexBuilder::new(&format!(r"^(?:.*\.)?(?:{name})$")).size_limit(COMPILED).build();
             let pattern = pattern.map_err(|_| {
                 let expected = "a layer's name, or a regular expression without look-around and references";
-                Error::key_value(file, key, crate::error::escaped(name), expected)
+                Error::key_value(file, key, shortened(name), expected)
             })?;
             Ok((pattern, found))
         });

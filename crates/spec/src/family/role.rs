@@ -167,7 +167,8 @@ pub(crate) const ADAPTED: &[Role] = &[
     Role::Gate, Role::Up, Role::Down, Role::SharedGate, Role::SharedUp, Role::SharedDown,
     Role::DeltaQkv, Role::DeltaQkvz, Role::DeltaBetaAlpha, Role::DeltaQ, Role::DeltaK, Role::DeltaV,
     Role::DeltaBeta, Role::DeltaAlpha, Role::DeltaAlphaDown, Role::DeltaAlphaUp,
-    Role::MambaInput, Role::MambaStep, Role::StateGate, Role::StateGateDown, Role::StateGateUp, Role::StateOut,
+    Role::MambaInput, Role::MambaRank, Role::MambaKey, Role::MambaQuery, Role::MambaStep,
+    Role::StateGate, Role::StateGateDown, Role::StateGateUp, Role::StateOut,
     Role::ConvIn, Role::ConvOut, Role::Head,
 ];
 
