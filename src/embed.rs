@@ -5,7 +5,7 @@ mod pass;
 
 pub use crate::rank::Reranker;
 
-use crate::error::{EmbedError, Result};
+use crate::error::{EmbedError, Error, Result};
 use crate::generate::in_ranges;
 use crate::memory;
 use crate::model::Model;
@@ -66,32 +66,62 @@ impl Model {
     /// `Embed` where nothing says the pooling, a text is too long, or there is no such prompt; `Option` for dimensions out of
     /// range or a scale that is not finite; `Adapter` for one of another model; `EmptyPrompt` for a text without a token; `Encode`; `CacheBudget` and `OutOfMemory`; `Cancelled`.
     pub fn embeddings(&self, texts: &[impl AsRef<str>], options: &EmbedOptions) -> Result<Embeddings> {
+        self.dimensions(options)?;
         let said = self.spec().embeds.by();
-        let pooling = self.pooling(options)?;
-        let width = self.vector_width(pooling)?;
-        let dimensions = options.dimensions.unwrap_or(width);
-        let expected = "between 1 and the width of the model's vectors";
-        in_ranges([("dimensions", Some(dimensions as f64), 1.0..=width as f64, expected)])?;
         let prompt = prompt(said, options)?;
-        let (limit, adapters) = (self.text_limit(), self.adapters(&options.adapters)?);
+        let limit = self.text_limit();
         let cancel = options.cancel.clone().unwrap_or_default();
         let skipped = if said.is_some_and(|said| !said.include_prompt) { self.prompt_tokens(prompt)? } else { 0 };
-        let (mut encoded, mut tokens) = (memory::reserved(texts.len(), "the texts")?, 0);
+        let mut encoded = memory::reserved(texts.len(), "the texts")?;
         for (index, text) in texts.iter().enumerate() {
             cancel.check()?;
             let text = [prompt, text.as_ref()].concat();
             let trusted = 0..if options.trust_special_tokens { text.len() } else { prompt.len() };
             let own = if trusted.is_empty() { &[] } else { std::slice::from_ref(&trusted) };
             let text = Text { skipped, ..self.text(index, &text, own, limit, options.truncate)? };
-            tokens += text.ids.len();
             if text.ids.len() <= skipped {
                 return Err(EmbedError::OnlyPrompt { index }.into());
             }
             encoded.push(text);
         }
+        self.vectors(encoded, options)
+    }
+
+    /// The vectors of texts that are given as ids, which are computed as they are: without a prompt and without special tokens that
+    /// are not among them.
+    ///
+    /// # Errors
+    /// The errors of [`embeddings`](Self::embeddings), and `TokenOutOfVocabulary`.
+    pub fn embeddings_of_ids(&self, texts: &[impl AsRef<[u32]>], options: &EmbedOptions) -> Result<Embeddings> {
+        self.dimensions(options)?;
+        let ((limit, why), vocab) = (self.text_limit(), self.spec().vocab);
+        let text = |(index, ids): (usize, &[u32])| match (ids.len(), ids.iter().find(|id| **id as usize >= vocab)) {
+            (0, _) => Err(Error::EmptyPrompt),
+            (tokens, _) if tokens > limit => Err(EmbedError::TooLong { index, tokens, limit, why }.into()),
+            (_, Some(id)) => Err(Error::TokenOutOfVocabulary { id: *id, vocab }),
+            (_, None) => Ok(Text { ids: ids.to_vec(), second_text: None, skipped: 0 }),
+        };
+        let texts = texts.iter().map(AsRef::as_ref).enumerate().map(text).collect::<Result<_>>()?;
+        self.vectors(texts, options)
+    }
+
+    /// The elements of a vector that `options` ask for.
+    fn dimensions(&self, options: &EmbedOptions) -> Result<usize> {
+        let width = self.vector_width(self.pooling(options)?)?;
+        let dimensions = options.dimensions.unwrap_or(width);
+        let expected = "between 1 and the width of the model's vectors";
+        in_ranges([("dimensions", Some(dimensions as f64), 1.0..=width as f64, expected)])?;
+        Ok(dimensions)
+    }
+
+    /// The vectors of `texts`.
+    fn vectors(&self, texts: Vec<Text>, options: &EmbedOptions) -> Result<Embeddings> {
+        let (said, pooling, dimensions) = (self.spec().embeds.by(), self.pooling(options)?, self.dimensions(options)?);
+        let (adapters, cancel) = (self.adapters(&options.adapters)?, options.cancel.clone().unwrap_or_default());
+        let tokens = texts.iter().map(|text| text.ids.len()).sum();
         let normalize = options.normalize.unwrap_or(said.is_some_and(|said| said.normalize));
         let mut numbers = memory::zeros(texts.len() * dimensions, "vectors of texts")?;
-        self.compute_texts(encoded, pooling, &adapters, &cancel, |index, pooled| {
+        self.compute_texts(texts, pooling, &adapters, &cancel, |index, pooled| {
             let vector = &mut numbers[index * dimensions..][..dimensions];
             let dense: Vec<f64> = match self.spec().weights.dense.is_empty() {
                 true => Vec::new(),

@@ -114,6 +114,7 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
         .route("/v1/completions", post(completion))
         .route("/v1/embeddings", post(embeddings))
         .route(MESSAGES, post(messages))
+        .route("/v1/messages/count_tokens", post(message_tokens))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .layer(middleware::from_fn_with_state(Arc::clone(&server), guard))
@@ -377,8 +378,16 @@ async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answ
     Ok(json_body(blocking(embed).await?))
 }
 
-/// The tokens of a conversation, without answering it.
 async fn input_tokens(State(server): State<Arc<Server>>, request: Request) -> Answer {
+    count(server, request, Api::Chat).await
+}
+
+async fn message_tokens(State(server): State<Arc<Server>>, request: Request) -> Response {
+    count(server, request, Api::Messages).await.unwrap_or_else(|refusal| refusal.response(Api::Messages))
+}
+
+/// The tokens of a conversation, without answering it.
+async fn count(server: Arc<Server>, request: Request, api: Api) -> Answer {
     let body = server.budget.body(request).await?;
     let (body, outline) = server.budget.outline(body).await?;
     let held = server.queue.enter(1, server.budget.room(&outline)).await?;
@@ -386,7 +395,7 @@ async fn input_tokens(State(server): State<Arc<Server>>, request: Request) -> An
         let server = Arc::clone(&server);
         move || {
             let _held: Held = held;
-            let request = CompletionRequest::chat(&body.bytes).map_err(ApiError::from)?;
+            let request = api.read(&body.bytes).map_err(ApiError::from)?;
             drop(body);
             server.asked(request.model.as_deref())?;
             let tokens = request.input_tokens(&server.model).map_err(|error| ApiError::of(&error, "messages"))?;

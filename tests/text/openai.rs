@@ -178,7 +178,7 @@ fn what_cannot_be_meant_is_refused_by_its_name() {
     for prompt in [json!(null), json!([]), json!(3), json!(["a", 3]), json!([[-1]]), json!([["a"]])] {
         check("wrong", "prompt", text(json!({ "prompt": prompt })).unwrap_err());
     }
-    for input in [json!(null), json!([]), json!([1, 2]), json!(1)] {
+    for input in [json!(null), json!([]), json!([-1, 2]), json!(1)] {
         check("wrong", "input", embedding(json!({ "input": input })).unwrap_err());
     }
     check("wrong", "encoding_format", embedding(json!({ "input": "a", "encoding_format": "int8" })).unwrap_err());
@@ -270,7 +270,7 @@ fn errors_have_the_status_of_their_kind() {
             Some("tools"),
             None,
         ),
-        (too_long(), "input", 413, "invalid_request_error", Some("input"), Some("context_length_exceeded")),
+        (too_long(), "input", 400, "invalid_request_error", Some("input"), Some("context_length_exceeded")),
         (Error::Cancelled, "prompt", 503, "server_error", None, None),
         (OutOfMemory { what: "it", bytes: 1 }.into(), "prompt", 503, "server_error", None, None),
         (io(), "prompt", 503, "server_error", None, None),
@@ -407,6 +407,16 @@ fn embeddings_count_the_tokens_that_are_computed() {
         |request: &EmbeddingRequest| request.embed(&model, "m").unwrap()["usage"]["prompt_tokens"].as_u64().unwrap();
     let of = |text: &str| model.tokenizer().encode(text, true).unwrap().len() as u64;
     assert_eq!(used(&request), of("a cat") + of("two dogs"));
+    // The ids of a text are the text, without a prompt.
+    let ids: Vec<Vec<u32>> = ["a cat", "two dogs"].map(|text| model.tokenizer().encode(text, true).unwrap()).to_vec();
+    let of_ids = embedding(json!({ "input": ids })).unwrap().embed(&model, "m").unwrap();
+    assert_eq!(of_ids, request.embed(&model, "m").unwrap());
+    let one = embedding(json!({ "input": ids[0] })).unwrap().embed(&model, "m").unwrap();
+    assert_eq!(one["data"][0], of_ids["data"][0]);
+    for wrong in [json!([70_000_000]), json!([vec![1; 100_000]])] {
+        let error = embedding(json!({ "input": wrong })).unwrap().embed(&model, "m").unwrap_err();
+        assert_eq!(ApiError::of(&error, "input").status, 400, "{error}");
+    }
     request.options = request.options.prompt("query: ");
     assert_eq!(used(&request), of("query: a cat") + of("query: two dogs"));
 }

@@ -1,10 +1,11 @@
 //! The JSON of an `embeddings` request -> vectors, and their JSON.
 
 use super::fields::Fields;
+use super::request::CompletionInput;
 use crate::error::RequestError;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use model_factory::{EmbedOptions, Model};
+use model_factory::{EmbedOptions, Error, Model};
 use serde_json::{Value, json};
 
 /// The most texts of a request, as in the OpenAI API.
@@ -16,8 +17,8 @@ const MOST_TEXTS: usize = 2048;
 pub struct EmbeddingRequest {
     /// The name of the model, if given. The server has to check whether it has such a model.
     pub model: Option<String>,
-    /// The texts, at least one.
-    pub input: Vec<String>,
+    /// The texts, or the ids of each; at least one.
+    pub input: CompletionInput,
     /// Whether vectors are given as bytes of their F32, little-endian, in base64.
     pub base64: bool,
     /// How the vectors are made.
@@ -31,10 +32,8 @@ impl EmbeddingRequest {
     /// An error that names the field, if the body is invalid.
     pub fn parse(body: &[u8]) -> Result<EmbeddingRequest, RequestError> {
         let mut fields = Fields::parse(body)?;
-        let input = fields.texts("input")?.filter(|texts| (1..=MOST_TEXTS).contains(&texts.len()));
-        let expected =
-            || fields.at("input").wrong(format_args!("expected a text or a list of 1 to {MOST_TEXTS} texts"));
-        let input = input.ok_or_else(expected)?;
+        let input = CompletionInput::take(&mut fields, "input")?;
+        fields.at("input").ensure(input.len() <= MOST_TEXTS, format_args!("expected {MOST_TEXTS} texts at most"))?;
         let options = fields.take("dimensions")?.into_iter().fold(EmbedOptions::default(), EmbedOptions::dimensions);
         let base64 = match fields.take::<String>("encoding_format")?.as_deref() {
             None | Some("float") => false,
@@ -52,7 +51,11 @@ impl EmbeddingRequest {
     /// # Errors
     /// The errors of [`Model::embeddings`].
     pub fn embed(&self, model: &Model, name: &str) -> model_factory::Result<Value> {
-        let embeddings = model.embeddings(&self.input, &self.options)?;
+        let embeddings = match &self.input {
+            CompletionInput::Ids(ids) => model.embeddings_of_ids(ids, &self.options)?,
+            CompletionInput::Texts(texts) => model.embeddings(texts, &self.options)?,
+            CompletionInput::Messages(_) => return Err(Error::Internal("messages have no vector".into())),
+        };
         let data = embeddings.vectors().enumerate().map(|(index, vector)| {
             let embedding = if self.base64 {
                 let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();

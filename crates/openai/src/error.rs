@@ -58,7 +58,8 @@ impl ApiError {
     pub fn of(error: &Error, input: &str) -> ApiError {
         let (status, code) = match error.kind() {
             ErrorKind::InvalidRequest => (400, None),
-            ErrorKind::TooLong => (413, Some("context_length_exceeded")),
+            // The status and the words by which clients of the OpenAI API know it.
+            ErrorKind::TooLong => (400, Some("context_length_exceeded")),
             ErrorKind::Unsupported => (501, None),
             // A client that went away gets no answer, so this is only seen at shutdown.
             ErrorKind::Cancelled => return ApiError::new(503, "the server is shutting down", None, None),
@@ -81,6 +82,9 @@ impl ApiError {
             }
             Error::Chat(ChatError::Limit { what, limit, .. }) => {
                 format!("the model's chat template takes more than {limit} {what} for these messages")
+            }
+            Error::ContextOverflow { limit, asked } => {
+                format!("this model's maximum context length is {limit} tokens, and the request has {asked}")
             }
             error => error.to_string(),
         };

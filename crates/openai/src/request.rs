@@ -52,6 +52,30 @@ pub enum CompletionInput {
 }
 
 impl CompletionInput {
+    /// Takes a text, the ids of one, or a list of either.
+    pub(super) fn take(fields: &mut Fields, name: &str) -> Result<CompletionInput, RequestError> {
+        let prompt: Value = fields.require(name)?;
+        let is_list_of = |is: fn(&Value) -> bool| prompt.as_array().is_some_and(|list| list.iter().all(is));
+        let input = match &prompt {
+            Value::String(_) => serde_json::from_value(json!([prompt])).map(CompletionInput::Texts),
+            _ if is_list_of(Value::is_string) => serde_json::from_value(prompt).map(CompletionInput::Texts),
+            _ if is_list_of(Value::is_number) => serde_json::from_value(json!([prompt])).map(CompletionInput::Ids),
+            _ => serde_json::from_value(prompt).map(CompletionInput::Ids),
+        };
+        let input = input.ok().filter(|input| input.len() > 0);
+        input.ok_or_else(|| fields.at(name).wrong("expected a text, a list of ids, or a list of either"))
+    }
+
+    /// The number of prompts.
+    #[allow(clippy::len_without_is_empty)] // a request has one at least
+    pub fn len(&self) -> usize {
+        match self {
+            CompletionInput::Messages(_) => 1,
+            CompletionInput::Texts(texts) => texts.len(),
+            CompletionInput::Ids(prompts) => prompts.len(),
+        }
+    }
+
     fn prompts(&self) -> Vec<Prompt<'_>> {
         match self {
             CompletionInput::Messages(messages) => vec![messages.into()],
@@ -110,17 +134,7 @@ impl CompletionRequest {
     /// An error that names the field, if the body is invalid.
     pub fn text(body: &[u8]) -> Result<CompletionRequest, RequestError> {
         let mut fields = Fields::parse(body)?;
-        let prompt: Value = fields.require("prompt")?;
-        let is_list_of = |is: fn(&Value) -> bool| prompt.as_array().is_some_and(|list| list.iter().all(is));
-        let input = match &prompt {
-            Value::String(_) => serde_json::from_value(json!([prompt])).map(CompletionInput::Texts),
-            _ if is_list_of(Value::is_string) => serde_json::from_value(prompt).map(CompletionInput::Texts),
-            _ if is_list_of(Value::is_number) => serde_json::from_value(json!([prompt])).map(CompletionInput::Ids),
-            _ => serde_json::from_value(prompt).map(CompletionInput::Ids),
-        };
-        let input = input.ok().filter(|input| !input.prompts().is_empty());
-        let input =
-            input.ok_or_else(|| fields.at("prompt").wrong("expected a text, a list of ids, or a list of either"))?;
+        let input = CompletionInput::take(&mut fields, "prompt")?;
         let mut request = CompletionRequest::read(&mut fields, input)?;
         request.options.logprobs = fields.count("logprobs", None)?;
         fields.end()?;
@@ -184,7 +198,7 @@ impl CompletionRequest {
 
     /// The number of all answers: [`n`](Self::n) to each prompt.
     pub fn answers(&self) -> usize {
-        self.input.prompts().len().saturating_mul(self.n)
+        self.input.len().saturating_mul(self.n)
     }
 
     /// Renders and tokenizes the prompts ahead of [`generations`](Self::generations), which then only compiles the grammar. The

@@ -98,7 +98,7 @@ const tests = {
     }
     await refused(OpenAI.NotFoundError, "model", create({ model: "gpt-4o" }));
     const long = create({ messages: [{ role: "user", content: "word ".repeat(2000) }] });
-    assert.equal((await refused(OpenAI.APIError, "messages", long)).status, 413);
+    assert.equal((await refused(OpenAI.APIError, "messages", long)).status, 400);
     const stranger = new OpenAI({ baseURL: `${chatUrl}/v1`, apiKey: "wrong" });
     await refused(OpenAI.AuthenticationError, null, stranger.models.list());
   },

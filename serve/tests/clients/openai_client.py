@@ -137,7 +137,7 @@ def errors():
     refused(openai.NotFoundError, "model", create, **dict(ASK, model="gpt-4o"))
     long = [{"role": "user", "content": "word " * 2000}]
     error = refused(openai.APIStatusError, "messages", create, **dict(ASK, messages=long))
-    assert error.status_code == 413 and error.code == "context_length_exceeded"
+    assert error.status_code == 400 and "maximum context length is" in error.message and error.code == "context_length_exceeded"
     stranger = openai.OpenAI(base_url=f"{chat_url}/v1", api_key="wrong")
     refused(openai.AuthenticationError, None, stranger.models.list)
 

@@ -55,6 +55,10 @@ pub fn request(body: &[u8]) -> Result<CompletionRequest, RequestError> {
         options.grammar = Some(Grammar::json_schema(format.require::<Value>("schema")?));
         format.end()?;
     }
+    // How and where Anthropic's own servers run it.
+    for name in ["cache_control", "diagnostics", "inference_geo", "speed", "user_profile_id", "workspace_id"] {
+        fields.take::<Value>(name)?;
+    }
     if request.stream {
         (request.include_usage, request.continuous_usage) = (true, true); // the first event has the prompt's tokens
     }
