@@ -106,6 +106,7 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
         .route("/v1/models", get(models))
         .route("/v1/models/{id}", get(one_model))
         .route("/v1/chat/completions", post(chat))
+        .route("/v1/chat/completions/input_tokens", post(input_tokens))
         .route("/v1/completions", post(completion))
         .route("/v1/embeddings", post(embeddings))
         .fallback(not_found)
@@ -152,14 +153,23 @@ impl Server {
 
     /// The model, and after it its adapters.
     fn models(&self) -> impl Iterator<Item = Value> {
-        let context = self.model.context_length();
-        let model = move |id: &str| json!({ "id": id, "object": "model", "created": 0, "owned_by": "model-factory", "context_length": context });
+        let (context, spec) = (self.model.context_length(), self.model.spec());
+        // In the words of llama.cpp's server.
+        let says = spec.weights.head.is_some().then_some("completion");
+        let capabilities: Value = says.into_iter().chain(spec.vision.is_some().then_some("multimodal")).collect();
+        let model = move |id: &str| {
+            json!({
+                "id": id, "object": "model", "created": 0, "owned_by": "model-factory", "context_length": context,
+                "capabilities": capabilities,
+            })
+        };
+        let first = model(&self.name);
         let adapter = move |(name, _): &(String, Adapter)| {
             let mut listed = model(name);
             listed["parent"] = Value::from(&*self.name);
             listed
         };
-        std::iter::once(model(&self.name)).chain(self.adapters.iter().map(adapter))
+        std::iter::once(first).chain(self.adapters.iter().map(adapter))
     }
 
     /// The options of a request with the salt of its prompt cache: the caller's own, or one for only this request if
@@ -352,6 +362,25 @@ async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answ
         Ok(request.embed(&server.model, &server.name).map_err(failed)?.to_string())
     };
     Ok(json_body(blocking(embed).await?))
+}
+
+/// The tokens of a conversation, without answering it.
+async fn input_tokens(State(server): State<Arc<Server>>, request: Request) -> Answer {
+    let body = server.budget.body(request).await?;
+    let (body, outline) = server.budget.outline(body).await?;
+    let held = server.queue.enter(1, server.budget.room(&outline)).await?;
+    let count = {
+        let server = Arc::clone(&server);
+        move || {
+            let _held: Held = held;
+            let request = CompletionRequest::chat(&body.bytes).map_err(ApiError::from)?;
+            drop(body);
+            server.asked(request.model.as_deref())?;
+            let tokens = request.input_tokens(&server.model).map_err(|error| ApiError::of(&error, "messages"))?;
+            Ok(json!({ "input_tokens": tokens }).to_string())
+        }
+    };
+    Ok(json_body(server.budget.read(outline, count).await?))
 }
 
 /// Cancels the generations of a request when it is dropped.

@@ -183,6 +183,16 @@ impl CompletionRequest {
         Ok(())
     }
 
+    /// The tokens of all prompts, with those that hold the places of images, of which only the sizes are read.
+    ///
+    /// # Errors
+    /// The errors of [`Model::generations`] about its prompt.
+    pub fn input_tokens(&self, model: &Model) -> model_factory::Result<usize> {
+        let (options, limit) = (self.options.template_options(), model.context_length());
+        let tokens = |prompt| model.prompt_ids_within(prompt, &options, limit).map(|ids| ids.len());
+        self.input.prompts().into_iter().map(tokens).sum()
+    }
+
     /// A generation for each answer; those of a prompt run together. Takes as long as tokenizing prompts and compiling a grammar.
     ///
     /// # Errors
