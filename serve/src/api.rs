@@ -109,6 +109,7 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
         .route("/metrics", get(metrics))
         .route("/v1/models", get(models))
         .route("/v1/models/{id}", get(one_model))
+        .route("/lora-adapters", get(lora_adapters))
         .route("/v1/chat/completions", post(chat))
         .route("/v1/chat/completions/input_tokens", post(input_tokens))
         .route("/v1/completions", post(completion))
@@ -154,6 +155,30 @@ impl Server {
             Some((name, adapter)) => Ok((name, Some(adapter))),
             None => self.is_meant(asked).map(|()| (&*self.name, None)),
         }
+    }
+
+    /// The adapters that a request asks for by their numbers, each with its scale; those of scale 0 are left out.
+    ///
+    /// # Errors
+    /// For a number that no adapter has, one that is there twice, and where `model` names an adapter too.
+    fn by_number(&self, asked: &[(usize, f64)], is_named: bool) -> Result<Vec<(Adapter, f64)>, Refusal> {
+        let refuse = |message: String| Err(ApiError::new(400, message, Some("lora"), None).into());
+        if is_named {
+            return refuse("the model that is asked for is an adapter; ask for one or the other".into());
+        }
+        let mut adapters = Vec::new();
+        for (index, (id, scale)) in asked.iter().enumerate() {
+            let Some((_, adapter)) = self.adapters.get(*id) else {
+                return refuse(format!("there is no adapter {id}, there are {}, numbered from 0", self.adapters.len()));
+            };
+            if asked[..index].iter().any(|(before, _)| before == id) {
+                return refuse(format!("adapter {id} is there twice"));
+            }
+            if *scale != 0.0 {
+                adapters.push((adapter.clone(), *scale));
+            }
+        }
+        Ok(adapters)
     }
 
     /// The model, and after it its adapters.
@@ -207,7 +232,10 @@ impl Server {
             drop(body);
             let (name, adapter) = server.asked(request.model.as_deref())?;
             let name = name.to_owned();
-            request.options.adapters = adapter.map(|adapter| (adapter.clone(), 1.0)).into_iter().collect();
+            request.options.adapters = match &request.lora {
+                None => adapter.map(|adapter| (adapter.clone(), 1.0)).into_iter().collect(),
+                Some(lora) => server.by_number(lora, adapter.is_some())?,
+            };
             if request.answers() > outline.answers {
                 return Err(failed(Error::Internal("a request of more answers than its outline".into())).into());
             }
@@ -368,12 +396,14 @@ async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answ
         Ok((request, (places, room.map(budget::kept))))
     };
     let (mut request, held) = server.budget.read(outline, read).await?;
-    server.is_meant(request.model.as_deref())?;
+    let (name, adapter) = server.asked(request.model.as_deref())?;
+    let name = name.to_owned();
+    request.options.adapters = adapter.map(|adapter| (adapter.clone(), 1.0)).into_iter().collect();
     let cancel = CancelOnDrop(server.cancel.child());
     request.options = request.options.cancel(&cancel.0);
     let embed = move || {
         let _held: Held = held;
-        Ok(request.embed(&server.model, &server.name).map_err(failed)?.to_string())
+        Ok(request.embed(&server.model, &name).map_err(failed)?.to_string())
     };
     Ok(json_body(blocking(embed).await?))
 }
@@ -416,6 +446,13 @@ impl Drop for CancelOnDrop {
 
 async fn models(State(server): State<Arc<Server>>) -> impl IntoResponse {
     json_body(json!({ "object": "list", "data": server.models().collect::<Value>() }).to_string())
+}
+
+/// The adapters by number, as llama.cpp's server lists them. No scale is anybody's but a request's own, so nothing sets one for all.
+async fn lora_adapters(State(server): State<Arc<Server>>) -> impl IntoResponse {
+    let each = server.adapters.iter().enumerate();
+    let listed: Value = each.map(|(id, (name, _))| json!({ "id": id, "name": name, "scale": 0.0 })).collect();
+    json_body(listed.to_string())
 }
 
 async fn one_model(State(server): State<Arc<Server>>, Path(id): Path<String>) -> Answer {

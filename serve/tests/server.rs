@@ -483,4 +483,37 @@ fn adapters_are_asked_for_as_models_are() {
     assert_ne!(ask(&server, "tuned"), expected);
     assert_eq!(ask(&server, "demo"), expected, "nothing is left of the adapter");
     assert_eq!(server.post(TEXT, &json!({ "model": "other", "prompt": "a" })).0, 404);
+
+    // By its number, as llama.cpp's server has it.
+    let by_number = |lora: Value| {
+        let asked = json!({ "prompt": "Once upon a time", "max_tokens": 12, "temperature": 0, "lora": lora });
+        let (status, answer) = server.post(TEXT, &asked);
+        assert_eq!(status, 200, "{answer}");
+        answer["choices"][0]["text"].clone()
+    };
+    assert_eq!(by_number(json!([{ "id": 0, "scale": 1.0 }])), ask(&server, "tuned"));
+    assert_eq!(by_number(json!([{ "id": 0, "scale": 0.0 }])), expected);
+    assert_eq!(by_number(json!([])), expected);
+    assert_ne!(by_number(json!([{ "id": 0, "scale": -3.5 }])), expected);
+    for (lora, says) in [
+        (json!([{ "id": 1, "scale": 1 }]), "there is no adapter 1, there are 1"),
+        (json!([{ "id": 0, "scale": 1 }, { "id": 0, "scale": 2 }]), "adapter 0 is there twice"),
+        (json!([{ "id": 0, "scale": 1e39 }]), "finite"),
+        (json!([{ "id": -1, "scale": 1 }]), "lora"),
+        (json!([{ "id": 0 }]), "scale"),
+        (json!([{ "id": 0, "scale": 1, "more": 2 }]), "more"),
+        (json!({ "id": 0, "scale": 1 }), "lora"),
+    ] {
+        let (status, answer) = server.post(TEXT, &json!({ "prompt": "a", "lora": lora }));
+        assert!(status == 400 && answer.to_string().contains(says), "{lora}: {status}, {answer}");
+    }
+    let both = json!({ "model": "tuned", "prompt": "a", "lora": [{ "id": 0, "scale": 1 }] });
+    let (status, answer) = server.post(TEXT, &both);
+    assert!(status == 400 && answer["error"]["param"] == "lora", "{answer}");
+    let (status, listed) = server.get("/lora-adapters");
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    assert_eq!((status, listed), (200, json!([{ "id": 0, "name": "tuned", "scale": 0.0 }])));
+    // Nobody sets a scale for others.
+    assert_eq!(server.post("/lora-adapters", &json!([{ "id": 0, "scale": 1.0 }])).0, 405);
+    assert_eq!(ask(&server, "demo"), expected);
 }

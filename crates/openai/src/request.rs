@@ -7,6 +7,7 @@ use super::tools;
 use crate::error::RequestError;
 use model_factory::generate::MAX_ANSWERS;
 use model_factory::{GenerateOptions, Generation, Message, Model, Prompt, Session};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -37,6 +38,17 @@ pub struct CompletionRequest {
     pub has_functions: bool,
     /// The options of each generation. Without a limit in the request it goes on until the context is full.
     pub options: GenerateOptions,
+    /// Adapters (LoRA) by the numbers that the server has given them, each with a scale, in the place of what
+    /// [`model`](Self::model) says. The server has to put them into the options.
+    pub lora: Option<Vec<(usize, f64)>>,
+}
+
+/// An entry of `lora`, as in llama.cpp's server.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lora {
+    id: usize,
+    scale: f64,
 }
 
 /// The prompts of a request.
@@ -179,8 +191,10 @@ impl CompletionRequest {
         let n = fields.count("n", None)?.unwrap_or(1);
         let expected = format_args!("expected a whole number from 1 to {MAX_ANSWERS}");
         fields.at("n").ensure((1..=MAX_ANSWERS).contains(&n), expected)?;
+        let lora: Option<Vec<Lora>> = fields.take("lora")?;
         Ok(CompletionRequest {
             model: fields.take("model")?,
+            lora: lora.map(|lora| lora.into_iter().map(|Lora { id, scale }| (id, scale)).collect()),
             input,
             n,
             stream: fields.take("stream")?.unwrap_or(false),

@@ -6,6 +6,7 @@ mod gguf;
 mod grammar;
 mod load;
 mod pixels;
+mod requests;
 mod safetensors;
 mod session;
 mod tokenizer;
@@ -16,7 +17,7 @@ const fn of_bytes(name: &'static str, run: fn(&[u8])) -> Target {
     Target { name, run, mutate: any_bytes, longest: 1 << 16 }
 }
 
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     of_bytes("gguf", gguf::run),
     of_bytes("safetensors", safetensors::run),
     of_bytes("config", config::run),
@@ -25,5 +26,6 @@ pub const TARGETS: [Target; 9] = [
     Target { mutate: load::mutate, longest: 1 << 18, ..of_bytes("load", load::run) },
     Target { mutate: session::mutate, ..of_bytes("session", session::run) },
     of_bytes("pixels", pixels::run),
+    of_bytes("requests", requests::run),
     Target { mutate: grammar::mutate, ..of_bytes("grammar", grammar::run) },
 ];

@@ -1,0 +1,17 @@
+//! Bytes as the body of a request of each API.
+
+use model_factory_openai::{CompletionRequest, EmbeddingRequest, Outline, RequestError, anthropic};
+
+pub fn run(bytes: &[u8]) {
+    let check = |error: RequestError| assert!(!error.to_string().is_empty());
+    for read in [CompletionRequest::chat, CompletionRequest::text, anthropic::request] {
+        match read(bytes) {
+            Ok(request) => {
+                // A server admits a request by its outline.
+                assert!(request.answers() <= Outline::of(bytes).map_or(0, |outline| outline.answers));
+            }
+            Err(error) => check(error),
+        }
+    }
+    let _ = EmbeddingRequest::parse(bytes).map_err(check);
+}
