@@ -125,13 +125,25 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
     router.layer(cors.allow_methods([Method::GET, Method::POST]).allow_headers(AllowHeaders::mirror_request()))
 }
 
+/// The header by which a request is told from others, given back as it came, or made.
+const REQUEST_ID: &str = "x-request-id";
+
+fn request_id(request: &Request) -> HeaderValue {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let given = request.headers().get(REQUEST_ID).filter(|id| (1..=128).contains(&id.len()));
+    let made = || HeaderValue::from_str(&format!("req_{:016x}", COUNT.fetch_add(1, Ordering::Relaxed))).ok();
+    given.cloned().or_else(made).unwrap_or(HeaderValue::from_static("req"))
+}
+
 /// Checks the access of a request, and counts its answer.
 async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    let id = request_id(&request);
     let path = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let mut response = match server.access.check(request.headers(), &path) {
         Err(error) => Refusal(error).response(if path.starts_with(MESSAGES) { Api::Messages } else { Api::Chat }),
         Ok(()) => next.run(request).await,
     };
+    response.headers_mut().insert(if path.starts_with(MESSAGES) { "request-id" } else { REQUEST_ID }, id);
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let labels = [("path", path), ("status", response.status().as_str().to_owned())];
     server.metrics.requests.get_or_create(&labels).inc();

@@ -279,12 +279,17 @@ fn only_who_may_ask_is_let_in() {
     );
 
     // A name that somebody made to mean this machine, and a form of somebody's page.
-    let (server, key) = (demo(&[]), "authorization: Bearer secret");
+    let (server, key) = (demo(&[]), "authorization: bearer secret");
     let ask = |head: &str| rest(&mut server.connect(format!("{head}\r\nconnection: close\r\n\r\n").as_bytes()));
     assert!(ask("GET / HTTP/1.1\r\nhost: example.com:80").starts_with("HTTP/1.1 403"));
     for host in ["localhost:80", "LOCALHOST", "[::1]:80"] {
         assert!(ask(&format!("GET / HTTP/1.1\r\nhost: {host}\r\n{key}")).starts_with("HTTP/1.1 200"), "{host}");
     }
+    let named = ask("GET /health HTTP/1.1\r\nhost: localhost\r\nx-request-id: mine");
+    assert!(
+        named.contains("x-request-id: mine")
+            && ask("GET /health HTTP/1.1\r\nhost: localhost").contains("x-request-id: req_")
+    );
     let form =
         |kind| format!("POST {CHAT} HTTP/1.1\r\nhost: [::1]\r\ncontent-type: {kind}\r\ncontent-length: 2\r\n\r\n{{}}");
     for (kind, status) in [
