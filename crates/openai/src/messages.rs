@@ -74,9 +74,9 @@ pub(super) fn message(index: usize, value: Value) -> Result<Message, RequestErro
             }
             // The form before tools: a call without an id, and its result.
             "function_call" => {
-                let mut call = json!({ "type": "function", "function": value });
-                tool_call(&at, &mut call)?;
-                message = message.field("tool_calls", vec![call]);
+                let mut called = value;
+                function(&at, &mut called)?;
+                message = message.field("tool_calls", vec![json!({ "type": "function", "function": called })]);
             }
             name if READ.contains(&name) && value.is_string() => message = message.field(name, value),
             name if READ.contains(&name) => return Err(at.wrong("expected a text")),
@@ -139,7 +139,11 @@ fn tool_call(at: &Place, call: &mut Value) -> Result<(), RequestError> {
     at.within(".type").ensure(call.get("type").is_none_or(|kind| kind == "function"), "expected function")?;
     at.within(".id").ensure(call.get("id").is_none_or(Value::is_string), "expected a text")?;
     let at = at.within(".function");
-    let function = call.get_mut("function").ok_or_else(|| at.wrong("it is missing"))?;
+    function(&at, call.get_mut("function").ok_or_else(|| at.wrong("it is missing"))?)
+}
+
+/// Makes the arguments of a call's function an object, if possible.
+fn function(at: &Place, function: &mut Value) -> Result<(), RequestError> {
     let function = function.as_object_mut().ok_or_else(|| at.wrong("expected an object"))?;
     at.known(function, &OF_FUNCTION)?;
     function.remove("parsed_arguments");

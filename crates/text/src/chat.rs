@@ -39,7 +39,7 @@ pub use time::LocalTime;
 const ADDED_BYTES: usize = 1 << 20;
 
 /// What is appended to a message that is continued, to find its end in the prompt. A template that trims messages removes the blank.
-const OPEN_END: &str = "end-of-the-message-to-continue ";
+const OPEN_END: &str = "END_OF_THE_MESSAGE_TO_CONTINUE ";
 
 /// A model's chat template, and the texts of special tokens that it may write.
 #[derive(Clone, Copy, Debug)]
@@ -196,14 +196,16 @@ impl<'a> ChatTemplate<'a> {
     fn render_open(&self, messages: &[Message], options: &ChatOptions) -> Result<RenderedChat> {
         let failed = |reason| Error::Chat(ChatError::Continue { reason });
         let mut messages = messages.to_vec();
-        if !messages.last_mut().is_some_and(|last| last.append(OPEN_END)) {
-            return Err(failed("it has no text"));
-        }
+        let text =
+            messages.last_mut().and_then(|last| last.append(OPEN_END)).ok_or_else(|| failed("it has no text"))?;
         let closed = ChatOptions { continue_final_message: false, ..options.clone() };
         let mut rendered = self.render_with_spans(&messages, &closed, false)?;
         let mark = OPEN_END.trim_end();
-        let end =
-            rendered.text.rfind(mark).ok_or_else(|| failed("the model's chat template does not write its text"))?;
+        let end = rendered.text.rfind(mark).filter(|_| rendered.text.contains(text.trim()));
+        let end = end.ok_or_else(|| failed("the model's chat template does not write all of its text"))?;
+        if rendered.text[..end].contains(mark) {
+            return Err(failed("the model's chat template writes its text more than once"));
+        }
         let keeps_blanks = rendered.text[end..].starts_with(OPEN_END);
         rendered.text.truncate(end);
         if !keeps_blanks {

@@ -220,18 +220,20 @@ impl Message {
         self.field(CONTENT, parts)
     }
 
-    /// Appends `text` to the last text of the content; whether there is one.
-    pub(super) fn append(&mut self, text: &str) -> bool {
+    /// Appends `text` to the last text of the content, and returns what it was; `None` if there is none.
+    pub(super) fn append(&mut self, text: &str) -> Option<String> {
         let parts = self.fields.get_mut(CONTENT).and_then(Value::as_array_mut);
         let of_part = |part: &'_ mut Value| matches!(part.get("text"), Some(Value::String(_)));
         let last =
             parts.and_then(|parts| parts.iter_mut().rev().find_map(|part| of_part(part).then(|| &mut part["text"])));
-        match (&mut self.content, last) {
-            (Some(content), _) => content.push_str(text),
-            (None, Some(Value::String(last))) => last.push_str(text),
-            _ => return false,
-        }
-        true
+        let last = match (&mut self.content, last) {
+            (Some(content), _) => content,
+            (None, Some(Value::String(last))) => last,
+            _ => return None,
+        };
+        let before = last.clone();
+        last.push_str(text);
+        Some(before)
     }
 
     /// Adds the field `name`.

@@ -53,6 +53,12 @@ fn differs(source: &str, expected: &Json, case: &Json) -> Option<String> {
     let found = template(source).render(&messages, &options, case["generation_prompt"].as_bool().unwrap());
     let same = match &found {
         Ok(text) => case["text"].as_str() == Some(text),
+        // A message that is written twice has the mark of transformers in it.
+        Err(Error::Chat(ChatError::Continue { .. }))
+            if case["text"].as_str().is_some_and(|text| text.contains("CONTINUE_FINAL_MESSAGE_TAG")) =>
+        {
+            true
+        }
         Err(Error::Chat(ChatError::Refused { message })) => case["error"].as_str() == Some(message),
         Err(_) => case["error"].is_null() && case.get("text").is_none(),
         // Without content transformers fails here, while this library tries other values: `tests/text/turns.rs`.
