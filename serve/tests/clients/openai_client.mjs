@@ -91,7 +91,7 @@ const tests = {
     for (const [param, more] of [
       ["temperature", { temperature: -1 }],
       ["n", { n: 1000 }],
-      ["parallel_tool_calls", { parallel_tool_calls: false }],
+      ["modalities", { modalities: ["audio"] }],
       ["response_format", { response_format: { type: "json_schema", json_schema: { name: "x", schema: { not: {} } } } }],
     ]) {
       await refused(OpenAI.BadRequestError, param, create(more));

@@ -128,8 +128,8 @@ def errors():
         ("temperature", dict(temperature=-1)),
         ("n", dict(n=1000)),
         ("audio", dict(audio={"voice": "alloy", "format": "wav"})),
-        ("parallel_tool_calls", dict(parallel_tool_calls=False)),
-        ("service_tier", dict(service_tier="flex")),
+        ("modalities", dict(modalities=["audio"])),
+        ("web_search_options", dict(web_search_options={})),
         ("response_format", dict(response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"not": {}}}})),
         ("messages[0].content[0].image_url", dict(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])),
     ]:

@@ -13,6 +13,19 @@ use std::collections::HashMap;
 /// Fields of a part that do not change what it says.
 const UNREAD: [&str; 4] = ["type", "cache_control", "citations", "caller"];
 
+/// Fields of a tool; those after `strict` change nothing here, where all tools are in the prompt.
+const TOOL: [&str; 9] = [
+    "type",
+    "name",
+    "description",
+    "input_schema",
+    "strict",
+    "allowed_callers",
+    "cache_control",
+    "defer_loading",
+    "eager_input_streaming",
+];
+
 /// Reads the body of a request of `/v1/messages`. A last message of the assistant is continued.
 ///
 /// # Errors
@@ -55,8 +68,16 @@ pub fn request(body: &[u8]) -> Result<CompletionRequest, RequestError> {
         options.grammar = Some(Grammar::json_schema(format.require::<Value>("schema")?));
         format.end()?;
     }
-    // How and where Anthropic's own servers run it.
-    for name in ["cache_control", "diagnostics", "inference_geo", "speed", "user_profile_id", "workspace_id"] {
+    // How and where Anthropic's own servers run it, and which old turns they may leave out: here none are.
+    for name in [
+        "cache_control",
+        "context_management",
+        "diagnostics",
+        "inference_geo",
+        "speed",
+        "user_profile_id",
+        "workspace_id",
+    ] {
         fields.take::<Value>(name)?;
     }
     if request.stream {
@@ -238,8 +259,7 @@ fn tools(fields: &mut Fields) -> Result<Option<Vec<Value>>, RequestError> {
         let kind = object.get("type").and_then(Value::as_str).unwrap_or("custom");
         let of_maker = "expected custom: tools of Anthropic's own servers are not here";
         at.within(".type").ensure(kind == "custom", of_maker)?;
-        let names = ["type", "name", "description", "input_schema", "cache_control", "strict", "eager_input_streaming"];
-        at.known(object, &names)?;
+        at.known(object, &TOOL)?;
         let schema = object.get("input_schema").filter(|schema| schema.is_object());
         let schema = schema.ok_or_else(|| at.within(".input_schema").wrong("expected a JSON schema"))?;
         let mut function = json!({ "name": at.text(object, "name")?, "parameters": schema });
