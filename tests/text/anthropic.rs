@@ -78,6 +78,9 @@ fn parts_become_messages() {
         Message::assistant("It is "),
     ];
     assert_eq!(messages(json!({ "system": system, "messages": turns })), expected);
+    // Claude Code has reminders of the system between the turns.
+    let between = json!([{ "role": "user", "content": "Hi" }, { "role": "system", "content": [{ "type": "text", "text": "It is late." }] }]);
+    assert_eq!(messages(json!({ "messages": between })), [Message::user("Hi"), Message::system("It is late.")]);
     let calls_only = json!([
         { "role": "user", "content": "Hi" },
         { "role": "assistant", "content": [{ "type": "tool_use", "id": "a", "name": "add", "input": {} }] },
@@ -102,7 +105,11 @@ fn what_is_wrong_is_named() {
         ("messages", json!({ "messages": null })),
         ("messages", json!({ "messages": [] })),
         ("messages[0]", json!({ "messages": ["Hi"] })),
-        ("messages[0].role", json!({ "messages": [{ "role": "system", "content": "Hi" }] })),
+        ("messages[0].role", json!({ "messages": [{ "role": "developer", "content": "Hi" }] })),
+        (
+            "messages[0].content[0].type",
+            json!({ "messages": [{ "role": "system", "content": [{ "type": "image" }] }] }),
+        ),
         ("messages[0].content", json!({ "messages": [{ "role": "user" }] })),
         ("messages[0].name", json!({ "messages": [{ "role": "user", "content": "Hi", "name": "a" }] })),
         ("messages[0].content[0].type", part(json!({ "text": "Hi" }))),

@@ -156,7 +156,8 @@ fn turn(
     at.known(object, &["role", "content"])?;
     let role = at.text(object, "role")?;
     let is_models = role == "assistant";
-    at.within(".role").ensure(is_models || role == "user", "expected user or assistant")?;
+    let is_known = matches!(role, "assistant" | "user" | "system");
+    at.within(".role").ensure(is_known, "expected user, assistant or system")?;
     let at = at.within(".content");
     let parts = match object.get("content") {
         Some(Value::String(text)) => {
@@ -172,30 +173,30 @@ fn turn(
     for (index, part) in parts.iter().enumerate() {
         let at = at.within(format_args!("[{index}]"));
         let part = Part::of(&at, part)?;
-        match (part.kind, is_models) {
+        match (part.kind, role) {
             ("text", _) => {
                 part.known(&["text"])?;
                 said = true;
                 if has_image { message = message.text(part.text("text")?) } else { text.push_str(part.text("text")?) }
             }
-            ("image", false) => {
+            ("image", "user") => {
                 if !has_image && !text.is_empty() {
                     message = message.text(std::mem::take(&mut text));
                 }
                 message = message.image(part.image()?);
                 (has_image, said) = (true, true);
             }
-            ("tool_result", false) => {
+            ("tool_result", "user") => {
                 has_result = true;
                 messages.push(result(&part, names)?);
             }
-            ("thinking", true) => {
+            ("thinking", "assistant") => {
                 part.known(&["thinking", "signature"])?;
                 thought.push_str(part.text("thinking")?);
             }
             // What only its maker can read.
-            ("redacted_thinking", true) => {}
-            ("tool_use", true) => {
+            ("redacted_thinking", "assistant") => {}
+            ("tool_use", "assistant") => {
                 part.known(&["id", "name", "input"])?;
                 let (id, name) = (part.text("id")?, part.text("name")?);
                 let input = part.fields.get("input").filter(|input| input.is_object());
