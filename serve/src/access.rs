@@ -1,6 +1,5 @@
 //! Access checks: the host name by which a request calls this server, and the key that it gives.
 
-use crate::api::MESSAGES;
 use axum::http::{HeaderMap, header};
 use model_factory::Error;
 use model_factory_openai::ApiError;
@@ -37,7 +36,7 @@ impl Access {
         let is_open = matches!(path, "/" | "/health");
         let bearer =
             text(header::AUTHORIZATION).split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        let own = headers.get("x-api-key").filter(|_| path.starts_with(MESSAGES)).and_then(|key| key.to_str().ok());
+        let own = headers.get("x-api-key").and_then(|key| key.to_str().ok());
         let given = bearer.map(|(_, key)| key.trim()).or(own).unwrap_or_default().as_bytes();
         if is_open || self.key.as_ref().is_none_or(|key| key.as_bytes().ct_eq(given).into()) {
             return Ok(());

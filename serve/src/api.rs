@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
@@ -30,7 +30,7 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// The paths of Anthropic's API.
-pub(crate) const MESSAGES: &str = "/v1/messages";
+const MESSAGES: &str = "/v1/messages";
 
 /// The most bytes of an error message, and of the field that it names: a request may hold more.
 const ERROR_BYTES: usize = 1000;
@@ -131,7 +131,11 @@ const REQUEST_ID: &str = "x-request-id";
 fn request_id(request: &Request) -> HeaderValue {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let given = request.headers().get(REQUEST_ID).filter(|id| (1..=128).contains(&id.len()));
-    let made = || HeaderValue::from_str(&format!("req_{:016x}", COUNT.fetch_add(1, Ordering::Relaxed))).ok();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let made = || {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        HeaderValue::from_str(&format!("req_{:x}-{count:x}", now.as_micros())).ok()
+    };
     given.cloned().or_else(made).unwrap_or(HeaderValue::from_static("req"))
 }
 
@@ -143,7 +147,10 @@ async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) 
         Err(error) => Refusal(error).response(if path.starts_with(MESSAGES) { Api::Messages } else { Api::Chat }),
         Ok(()) => next.run(request).await,
     };
-    response.headers_mut().insert(if path.starts_with(MESSAGES) { "request-id" } else { REQUEST_ID }, id);
+    if path.starts_with(MESSAGES) {
+        response.headers_mut().insert("request-id", id.clone());
+    }
+    response.headers_mut().insert(REQUEST_ID, id);
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let labels = [("path", path), ("status", response.status().as_str().to_owned())];
     server.metrics.requests.get_or_create(&labels).inc();

@@ -43,6 +43,8 @@ fn fields_become_options() {
     expected.chat = expected.chat.tool(tool).variable("enable_thinking", true).variable("reasoning_effort", "low");
     assert_eq!(request.options, expected);
     assert_eq!((request.model.as_deref(), request.stream, request.answers()), (Some("m"), true, 1));
+    let strict = json!([{ "name": "add", "input_schema": {}, "strict": true }]);
+    assert_eq!(asked(json!({ "tools": strict })).unwrap().options.tool_choice, ToolChoice::Strict);
     for (choice, expected) in [
         (json!({ "type": "auto" }), ToolChoice::Auto),
         (json!({ "type": "none" }), ToolChoice::None),
@@ -81,6 +83,11 @@ fn parts_become_messages() {
     // Claude Code has reminders of the system between the turns.
     let between = json!([{ "role": "user", "content": "Hi" }, { "role": "system", "content": [{ "type": "text", "text": "It is late." }] }]);
     assert_eq!(messages(json!({ "messages": between })), [Message::user("Hi"), Message::system("It is late.")]);
+    // A call cannot be continued.
+    let called = json!([{ "role": "user", "content": "Hi" }, { "role": "assistant", "content": [
+        { "type": "text", "text": "I add." }, { "type": "tool_use", "id": "a", "name": "add", "input": {} },
+    ] }]);
+    assert!(!asked(json!({ "messages": called })).unwrap().options.chat.continue_final_message);
     let calls_only = json!([
         { "role": "user", "content": "Hi" },
         { "role": "assistant", "content": [{ "type": "tool_use", "id": "a", "name": "add", "input": {} }] },
@@ -138,7 +145,11 @@ fn what_is_wrong_is_named() {
         ("output_format.type", json!({ "output_format": { "type": "xml" } })),
         ("max_tokens", json!({ "max_tokens": "many" })),
         ("stop_sequences", json!({ "stop_sequences": [1] })),
+        ("stop_sequences", json!({ "stop_sequences": vec!["a"; 17] })),
         ("mcp_servers", json!({ "mcp_servers": [] })),
+        ("n", json!({ "n": 2 })),
+        ("stop", json!({ "stop": "x" })),
+        ("response_format", json!({ "response_format": { "type": "text" } })),
     ] {
         let found = asked(fields.clone()).unwrap_err();
         assert_eq!(found.field(), Some(field), "{fields}: {found}");

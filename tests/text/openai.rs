@@ -205,6 +205,7 @@ fn requests_are_known_by_their_outlines() {
         (6, json!({ "prompt": ["a", "b", "c"], "n": 2 })),
         (4, json!({ "n": 2, "x": { "n": 9, "prompt": ["a"] }, "prompt": [[1, 2], [3]] })),
         (1, json!({ "prompt": [], "n": -1 })),
+        (2, json!({ "n": 2.0 })),
         (1, json!({ "input": ["a", "b"] })),
         (usize::MAX, json!({ "prompt": ["a", "b"], "n": u64::MAX })),
     ] {

@@ -119,6 +119,11 @@ fn faulty_messages_are_refused_by_the_field() {
         ("wrong", ".refusal", answer("refusal", json!("I cannot"))),
         ("wrong", ".audio", answer("audio", json!({ "id": "1" }))),
         ("wrong", ".function_call", answer("function_call", json!("f"))),
+        ("wrong", ".function_call", {
+            let mut both = answer("function_call", json!({ "name": "f", "arguments": "{}" }));
+            both["tool_calls"] = json!([{ "function": { "name": "f" } }]);
+            both
+        }),
         ("wrong", ".function_call.name", answer("function_call", json!({ "arguments": "{}" }))),
         ("unknown", ".function_call.id", answer("function_call", json!({ "name": "f", "id": "a" }))),
         ("wrong", ".tool_calls", answer("tool_calls", json!({}))),

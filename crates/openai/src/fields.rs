@@ -130,6 +130,12 @@ impl Fields {
         Ok(found.map(|(_, value)| value))
     }
 
+    /// Refuses fields other than `names`.
+    pub(super) fn only(&self, names: &[&str]) -> Result<(), RequestError> {
+        let other = self.left.iter().find(|(name, value)| !value.is_null() && !names.contains(&name.as_str()));
+        other.map_or(Ok(()), |(name, _)| Err(self.at(name).unknown()))
+    }
+
     /// Refuses the fields that are left, except if their value asks for the default behavior.
     pub(super) fn end(mut self) -> Result<(), RequestError> {
         let is_outer = self.prefix.0.is_empty();

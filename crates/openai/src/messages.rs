@@ -60,6 +60,9 @@ pub(super) fn message(index: usize, value: Value) -> Result<Message, RequestErro
         None if message.role == "assistant" => {}
         None => return Err(content.wrong("it is missing")),
     }
+    let has_calls = given.get("tool_calls").and_then(Value::as_array).is_some_and(|calls| !calls.is_empty());
+    let has_both = has_calls && given.contains_key("function_call");
+    at.within(".function_call").ensure(!has_both, "tool_calls are given too, expected one of them")?;
     for (name, value) in given {
         let at = at.within(format_args!(".{name}"));
         match &*name {

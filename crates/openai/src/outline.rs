@@ -122,8 +122,10 @@ impl<'de> Visitor<'de> for Count<'_> {
     fn visit_i64<E>(self, _: i64) -> Result<Seen, E> {
         Ok(Seen::default())
     }
-    fn visit_f64<E>(self, _: f64) -> Result<Seen, E> {
-        Ok(Seen::default())
+    fn visit_f64<E>(self, number: f64) -> Result<Seen, E> {
+        // A count may be written as 2.0; the largest that is valid is 128.
+        let is_count = number.fract() == 0.0 && (0.0..=1e6).contains(&number);
+        Ok(Seen { number: is_count.then_some(number as u64), ..Seen::default() })
     }
     fn visit_str<E: Error>(self, _: &str) -> Result<Seen, E> {
         // Its bytes need no limit, as the body has one.
@@ -161,6 +163,7 @@ impl<'de> Visitor<'de> for Count<'_> {
 enum Name {
     N,
     Prompt,
+    #[serde(alias = "functions")]
     Tools,
     #[serde(other)]
     Other,

@@ -38,8 +38,8 @@ pub struct CompletionRequest {
     pub has_functions: bool,
     /// The options of each generation. Without a limit in the request it goes on until the context is full.
     pub options: GenerateOptions,
-    /// Adapters (LoRA) by the numbers that the server has given them, each with a scale, in the place of what
-    /// [`model`](Self::model) says. The server has to put them into the options.
+    /// Adapters (LoRA) by the numbers that the server has given them, each with a scale; not together with
+    /// a [`model`](Self::model) that is an adapter. The server has to put them into the options.
     pub lora: Option<Vec<(usize, f64)>>,
 }
 
@@ -158,10 +158,7 @@ impl CompletionRequest {
         let limits = [fields.count("max_tokens", Some(usize::MAX))?, fields.count("n_predict", Some(usize::MAX))?];
         let mut options =
             GenerateOptions::default().max_tokens(limits.into_iter().flatten().min().unwrap_or(usize::MAX));
-        options.stop = fields.texts("stop")?.unwrap_or_default();
-        fields
-            .at("stop")
-            .ensure(options.stop.len() <= MOST_STOPS, format_args!("expected {MOST_STOPS} texts at most"))?;
+        options.stop = stops(fields, "stop")?;
         options.include_stop = fields.take("include_stop_str_in_output")?.unwrap_or(false);
         options.stop_tokens = fields.take("stop_token_ids")?.unwrap_or_default();
         options.ignore_stop = fields.take("ignore_eos")?.unwrap_or(false);
@@ -251,4 +248,11 @@ impl CompletionRequest {
         let of = |prompt| model.generations(prompt, self.n, &self.options);
         Ok(self.input.prompts().into_iter().map(of).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
+}
+
+/// The stop strings in the field `name`.
+pub(super) fn stops(fields: &mut Fields, name: &str) -> Result<Vec<String>, RequestError> {
+    let stops = fields.texts(name)?.unwrap_or_default();
+    fields.at(name).ensure(stops.len() <= MOST_STOPS, format_args!("expected {MOST_STOPS} texts at most"))?;
+    Ok(stops)
 }

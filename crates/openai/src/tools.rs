@@ -4,6 +4,7 @@ use super::fields::Fields;
 use crate::error::RequestError;
 use model_factory::{GenerateOptions, ToolChoice};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 /// Reads the tools of a request and how they may be called. Whether they were given as `functions`, the form before tools.
 pub(super) fn read(fields: &mut Fields, options: &mut GenerateOptions) -> Result<bool, RequestError> {
@@ -33,25 +34,23 @@ fn tool_choice(fields: &mut Fields, name: &str, tools: &mut Option<Vec<Value>>) 
         let at = fields.at(name).within(".allowed_tools");
         // The Responses API has the two fields beside the type.
         let allowed = choice.get("allowed_tools").unwrap_or(&choice);
-        let name_of = |tool: &Value| tool.pointer("/function/name").or(tool.get("name")).cloned();
         let names = allowed.get("tools").and_then(Value::as_array);
-        let names: Option<Vec<Value>> = names.and_then(|names| names.iter().map(name_of).collect());
+        let names: Option<HashSet<&str>> = names.and_then(|names| names.iter().map(name_of).collect());
         let names = names.ok_or_else(|| at.within(".tools").wrong("expected a list of functions with names"))?;
         let given = tools.get_or_insert_default();
-        let of_name = |name: &Value| given.iter().find(|tool| tool.pointer("/function/name") == Some(name)).cloned();
-        let allowed_tools: Option<Vec<Value>> = names.iter().map(of_name).collect();
-        *given = allowed_tools.ok_or_else(|| at.within(".tools").wrong("expected names of tools of the request"))?;
+        let before: HashSet<&str> = given.iter().filter_map(name_of).collect();
+        at.within(".tools").ensure(names.is_subset(&before), "expected names of tools of the request")?;
+        drop(before);
+        given.retain(|tool| name_of(tool).is_some_and(|name| names.contains(name)));
         choice = match allowed.get("mode").and_then(Value::as_str) {
             Some("auto") if given.is_empty() => "none".into(),
             Some(mode @ ("auto" | "required")) => mode.into(),
             _ => return Err(at.within(".mode").wrong("expected auto or required")),
         };
     }
-    let is_strict = |tool: &Value| tool.pointer("/function/strict") == Some(&Value::Bool(true));
     let function = choice.pointer("/function/name").or(choice.get("name").filter(|_| name == "function_call"));
     match choice.as_str() {
-        Some("auto") if tools.iter().flatten().any(is_strict) => Ok(ToolChoice::Strict),
-        Some("auto") => Ok(ToolChoice::Auto),
+        Some("auto") => Ok(auto(tools.as_deref())),
         Some("none") => Ok(ToolChoice::None),
         Some("required") => Ok(ToolChoice::Required),
         _ => match function.and_then(Value::as_str) {
@@ -63,4 +62,14 @@ fn tool_choice(fields: &mut Fields, name: &str, tools: &mut Option<Vec<Value>>) 
             }
         },
     }
+}
+
+/// The choice of a request that leaves it to the model: calls are held to their schemas if one of the tools asks for it.
+pub(super) fn auto(tools: Option<&[Value]>) -> ToolChoice {
+    let is_strict = |tool: &Value| tool.pointer("/function/strict") == Some(&Value::Bool(true));
+    if tools.into_iter().flatten().any(is_strict) { ToolChoice::Strict } else { ToolChoice::Auto }
+}
+
+fn name_of(tool: &Value) -> Option<&str> {
+    tool.pointer("/function/name").or(tool.get("name")).and_then(Value::as_str)
 }

@@ -2,7 +2,8 @@
 
 use crate::error::RequestError;
 use crate::fields::{Fields, Place};
-use crate::request::{CompletionInput, CompletionRequest};
+use crate::request::{CompletionInput, CompletionRequest, stops};
+use crate::tools::auto;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use model_factory::generate::Grammar;
@@ -12,6 +13,37 @@ use std::collections::HashMap;
 
 /// Fields of a part that do not change what it says.
 const UNREAD: [&str; 4] = ["type", "cache_control", "citations", "caller"];
+
+/// The fields of a request.
+const KNOWN: [&str; 14] = [
+    "max_tokens",
+    "messages",
+    "model",
+    "output_config",
+    "output_format",
+    "stop_sequences",
+    "stream",
+    "system",
+    "temperature",
+    "thinking",
+    "tool_choice",
+    "tools",
+    "top_k",
+    "top_p",
+];
+
+/// Fields that change nothing here: who asks, how and where Anthropic's own servers run it, and which old turns they may leave out.
+const UNUSED: [&str; 9] = [
+    "cache_control",
+    "context_management",
+    "diagnostics",
+    "inference_geo",
+    "metadata",
+    "service_tier",
+    "speed",
+    "user_profile_id",
+    "workspace_id",
+];
 
 /// Fields of a tool; those after `strict` change nothing here, where all tools are in the prompt.
 const TOOL: [&str; 9] = [
@@ -32,6 +64,7 @@ const TOOL: [&str; 9] = [
 /// An error that names the field, if the body is invalid.
 pub fn request(body: &[u8]) -> Result<CompletionRequest, RequestError> {
     let mut fields = Fields::parse(body)?;
+    fields.only(&[&KNOWN[..], &UNUSED].concat())?;
     let mut messages = system(&mut fields)?;
     let given: Vec<Value> = fields.require("messages")?;
     fields.at("messages").ensure(!given.is_empty(), "expected one message at least")?;
@@ -39,13 +72,14 @@ pub fn request(body: &[u8]) -> Result<CompletionRequest, RequestError> {
     for (index, value) in given.into_iter().enumerate() {
         turn(&Place(format!("messages[{index}]")), value, &mut names, &mut messages)?;
     }
-    let continues = messages.last().is_some_and(|last| last.role == "assistant");
+    let is_open = |last: &Message| last.role == "assistant" && !last.fields.contains_key("tool_calls");
+    let continues = messages.last().is_some_and(is_open);
     let mut request = CompletionRequest::read(&mut fields, CompletionInput::Messages(messages))?;
     let options = &mut request.options;
     options.chat.continue_final_message = continues;
-    options.stop = fields.texts("stop_sequences")?.unwrap_or_default();
+    options.stop = stops(&mut fields, "stop_sequences")?;
     options.chat.tools = tools(&mut fields)?;
-    (options.tool_choice, options.parallel_tool_calls) = tool_choice(&mut fields)?;
+    (options.tool_choice, options.parallel_tool_calls) = tool_choice(&mut fields, options.chat.tools.as_deref())?;
     if let Some(mut thinking) = fields.object("thinking")? {
         let kind: String = thinking.require("type")?;
         let is_known = matches!(&*kind, "enabled" | "adaptive" | "disabled");
@@ -68,16 +102,7 @@ pub fn request(body: &[u8]) -> Result<CompletionRequest, RequestError> {
         options.grammar = Some(Grammar::json_schema(format.require::<Value>("schema")?));
         format.end()?;
     }
-    // How and where Anthropic's own servers run it, and which old turns they may leave out: here none are.
-    for name in [
-        "cache_control",
-        "context_management",
-        "diagnostics",
-        "inference_geo",
-        "speed",
-        "user_profile_id",
-        "workspace_id",
-    ] {
+    for name in UNUSED {
         fields.take::<Value>(name)?;
     }
     if request.stream {
@@ -275,11 +300,11 @@ fn tools(fields: &mut Fields) -> Result<Option<Vec<Value>>, RequestError> {
 }
 
 /// The choice among the tools, and whether there may be several calls.
-fn tool_choice(fields: &mut Fields) -> Result<(ToolChoice, bool), RequestError> {
-    let Some(mut choice) = fields.object("tool_choice")? else { return Ok((ToolChoice::Auto, true)) };
+fn tool_choice(fields: &mut Fields, tools: Option<&[Value]>) -> Result<(ToolChoice, bool), RequestError> {
+    let Some(mut choice) = fields.object("tool_choice")? else { return Ok((auto(tools), true)) };
     let kind: String = choice.require("type")?;
     let of_kind = match &*kind {
-        "auto" => ToolChoice::Auto,
+        "auto" => auto(tools),
         "any" => ToolChoice::Required,
         "none" => ToolChoice::None,
         "tool" => ToolChoice::Named(choice.require("name")?),
