@@ -23,7 +23,7 @@ struct Arguments {
     /// What stands between the text and the label.
     #[arg(long, default_value = "\nThis is about")]
     question: String,
-    /// An adapter (LoRA) of the model, by the factor SCALE or as it was trained: a folder of PEFT, or a GGUF adapter for a GGUF
+    /// An adapter (LoRA) of the model, with this SCALE or as it was trained: a folder of PEFT, or a GGUF adapter for a GGUF
     /// model; may be given several times.
     #[arg(long, value_name = "PATH[:SCALE]", value_parser = common::lora)]
     lora: Vec<(PathBuf, f64)>,

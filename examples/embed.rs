@@ -41,7 +41,7 @@ struct Arguments {
     /// Take special tokens that texts spell for these tokens, as sentence-transformers does.
     #[arg(long)]
     trust_special_tokens: bool,
-    /// An adapter (LoRA) of the model, by the factor SCALE or as it was trained: a folder of PEFT, or a GGUF adapter for a GGUF
+    /// An adapter (LoRA) of the model, with this SCALE or as it was trained: a folder of PEFT, or a GGUF adapter for a GGUF
     /// model; may be given several times.
     #[arg(long, value_name = "PATH[:SCALE]", value_parser = common::lora)]
     lora: Vec<(PathBuf, f64)>,

@@ -98,7 +98,7 @@ struct Arguments {
     /// A small model of the same vocabulary guesses the next tokens, a file or folder: the same text, sooner.
     #[arg(long, value_name = "PATH", conflicts_with = "speculate")]
     draft: Option<PathBuf>,
-    /// An adapter (LoRA) of the model, by the factor SCALE or as it was trained: a folder of PEFT, or a GGUF adapter for a GGUF
+    /// An adapter (LoRA) of the model, with this SCALE or as it was trained: a folder of PEFT, or a GGUF adapter for a GGUF
     /// model; may be given several times.
     #[arg(long, value_name = "PATH[:SCALE]", value_parser = common::lora)]
     lora: Vec<(PathBuf, f64)>,

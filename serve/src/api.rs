@@ -1,7 +1,7 @@
 //! Paths -> answers: access, the queue, and the handler of each path.
 
 use crate::access::Access;
-use crate::apis::{Api, Events};
+use crate::apis::{Api, Events, MESSAGES};
 use crate::budget::{self, Budget, Share};
 use crate::metrics::Metrics;
 use async_stream::stream;
@@ -28,9 +28,6 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 /// The time between two keep-alive events of a stream that has nothing to send.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-
-/// The paths of Anthropic's API.
-const MESSAGES: &str = "/v1/messages";
 
 /// The most bytes of an error message, and of the field that it names: a request may hold more.
 const ERROR_BYTES: usize = 1000;
@@ -97,10 +94,13 @@ impl Queue {
 
 /// The paths of the server. Pages of `origin` may send requests (`*` is any).
 pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Router {
-    let not_found =
-        |request: Request| async move { refuse(404, format!("there is nothing at {}", request.uri().path())) };
+    let not_found = |request: Request| async move {
+        let path = request.uri().path();
+        refuse(404, format!("there is nothing at {path}")).response(Api::at(path))
+    };
     let not_allowed = |request: Request| async move {
-        refuse(405, format!("{} is no method of {}", request.method(), request.uri().path()))
+        let path = request.uri().path();
+        refuse(405, format!("{} is no method of {path}", request.method())).response(Api::at(path))
     };
     let page = ([(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(include_str!("page.html")));
     let router = Router::new()
@@ -141,13 +141,13 @@ fn request_id(request: &Request) -> HeaderValue {
 
 /// Checks the access of a request, and counts its answer.
 async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
-    let id = request_id(&request);
+    let (id, api) = (request_id(&request), Api::at(request.uri().path()));
     let path = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let mut response = match server.access.check(request.headers(), &path) {
-        Err(error) => Refusal(error).response(if path.starts_with(MESSAGES) { Api::Messages } else { Api::Chat }),
+        Err(error) => Refusal(error).response(api),
         Ok(()) => next.run(request).await,
     };
-    if path.starts_with(MESSAGES) {
+    if api == Api::Messages {
         response.headers_mut().insert("request-id", id.clone());
     }
     response.headers_mut().insert(REQUEST_ID, id);

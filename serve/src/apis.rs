@@ -16,7 +16,15 @@ pub(crate) enum Api {
     Messages,
 }
 
+/// The path of Anthropic's API, and the beginning of others of it.
+pub(crate) const MESSAGES: &str = "/v1/messages";
+
 impl Api {
+    /// The API in whose form errors at `path` are.
+    pub(crate) fn at(path: &str) -> Api {
+        if path.starts_with(MESSAGES) { Api::Messages } else { Api::Chat }
+    }
+
     pub(crate) fn read(self, body: &[u8]) -> Result<CompletionRequest, RequestError> {
         match self {
             Api::Chat => CompletionRequest::chat(body),

@@ -184,6 +184,16 @@ fn messages_are_answered_in_the_form_of_anthropic() {
     assert!(refused.contains(r#""type":"authentication_error""#), "{refused}");
     let wrong = ask("secret", &json!({ "messages": 3 }));
     assert!(wrong.starts_with("HTTP/1.1 400") && wrong.contains(r#""type":"invalid_request_error""#), "{wrong}");
+    let missing = rest(
+        &mut server.connect(
+            format!(
+                "GET /v1/messages/batches HTTP/1.1\r\nhost: {}\r\nx-api-key: secret\r\nconnection: close\r\n\r\n",
+                server.address
+            )
+            .as_bytes(),
+        ),
+    );
+    assert!(missing.starts_with("HTTP/1.1 404") && missing.contains(r#""type":"not_found_error""#), "{missing}");
     let whole = ask("secret", &body(false));
     let (head, answer) = whole.split_once("\r\n\r\n").expect("a body");
     let answer: Value = serde_json::from_str(answer).expect("JSON");

@@ -88,6 +88,10 @@ fn parts_become_messages() {
         { "type": "text", "text": "I add." }, { "type": "tool_use", "id": "a", "name": "add", "input": {} },
     ] }]);
     assert!(!asked(json!({ "messages": called })).unwrap().options.chat.continue_final_message);
+    // What a model wrote that is no object goes back as it came.
+    let odd =
+        json!([{ "role": "assistant", "content": [{ "type": "tool_use", "id": "a", "name": "add", "input": "a=1" }] }]);
+    assert_eq!(messages(json!({ "messages": odd }))[0].fields["tool_calls"][0]["function"]["arguments"], "a=1");
     let calls_only = json!([
         { "role": "user", "content": "Hi" },
         { "role": "assistant", "content": [{ "type": "tool_use", "id": "a", "name": "add", "input": {} }] },

@@ -77,7 +77,7 @@ fn fields_become_options() {
         assert_eq!(text(json!({ "prompt": prompt })).unwrap().input, expected);
     }
     let vectors = embedding(json!({ "input": ["a", "b"], "encoding_format": "base64", "dimensions": 8 })).unwrap();
-    assert_eq!((vectors.input.len(), vectors.base64), (2, true));
+    assert_eq!((vectors.input.count(), vectors.base64), (2, true));
 }
 
 #[test]

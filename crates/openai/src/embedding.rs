@@ -33,7 +33,7 @@ impl EmbeddingRequest {
     pub fn parse(body: &[u8]) -> Result<EmbeddingRequest, RequestError> {
         let mut fields = Fields::parse(body)?;
         let input = CompletionInput::take(&mut fields, "input")?;
-        fields.at("input").ensure(input.len() <= MOST_TEXTS, format_args!("expected {MOST_TEXTS} texts at most"))?;
+        fields.at("input").ensure(input.count() <= MOST_TEXTS, format_args!("expected {MOST_TEXTS} texts at most"))?;
         let options = fields.take("dimensions")?.into_iter().fold(EmbedOptions::default(), EmbedOptions::dimensions);
         let base64 = match fields.take::<String>("encoding_format")?.as_deref() {
             None | Some("float") => false,

@@ -6,16 +6,15 @@ use model_factory::generate::Grammar;
 use serde_json::{Value, json};
 
 /// The grammar of the answer, if there is one: `response_format` of the OpenAI API, `structured_outputs` and `guided_json` and the
-/// like of vLLM, `regex`, `ebnf` and `json_schema` of SGLang and llama.cpp's server.
+/// like of vLLM, `regex` and `json_schema` of SGLang and llama.cpp's server.
 ///
 /// # Errors
 /// An error that names the field, for more than one and for a wrong one.
 pub(super) fn grammar(fields: &mut Fields) -> Result<Option<Grammar>, RequestError> {
     let mut found = response_format(fields)?.map(|schema| ("response_format", Grammar::json_schema(schema)));
     if let Some(mut outputs) = fields.object("structured_outputs")? {
-        let kinds = [("json", KINDS[0].1), ("regex", KINDS[1].1), ("choice", KINDS[2].1), ("grammar", KINDS[3].1)];
         let mut of = None;
-        for (name, kind) in kinds {
+        for (name, _, kind) in STRUCTURED {
             take(&mut outputs, name, kind, &mut of)?;
         }
         if outputs.take("json_object")? == Some(true) {
@@ -29,7 +28,8 @@ pub(super) fn grammar(fields: &mut Fields) -> Result<Option<Grammar>, RequestErr
             put(fields, "structured_outputs", grammar, &mut found)?;
         }
     }
-    for (name, kind) in KINDS {
+    let guided = STRUCTURED.map(|(_, name, kind)| (name, kind));
+    for (name, kind) in guided.into_iter().chain([("regex", regex as Kind), ("json_schema", schema)]) {
         take(fields, name, kind, &mut found)?;
     }
     Ok(found.map(|(_, grammar)| grammar))
@@ -37,18 +37,27 @@ pub(super) fn grammar(fields: &mut Fields) -> Result<Option<Grammar>, RequestErr
 
 type Kind = fn(Value) -> Option<Grammar>;
 
-const KINDS: [(&str, Kind); 6] = [
-    ("guided_json", schema),
-    ("guided_regex", |value| value.as_str().map(Grammar::regex)),
-    ("guided_choice", |value| {
-        let texts: Option<Vec<&str>> = value.as_array()?.iter().map(Value::as_str).collect();
-        texts.filter(|texts| !texts.is_empty()).map(|texts| Grammar::choice(&texts))
-    }),
-    // GBNF and the other kinds of EBNF write `::=`, which no Lark grammar has outside of a text.
-    ("guided_grammar", |value| value.as_str().filter(|text| !text.contains("::=")).map(Grammar::lark)),
-    ("regex", |value| value.as_str().map(Grammar::regex)),
-    ("json_schema", schema),
+/// The names in `structured_outputs`, and those of vLLM before it.
+const STRUCTURED: [(&str, &str, Kind); 4] = [
+    ("json", "guided_json", schema),
+    ("regex", "guided_regex", regex),
+    ("choice", "guided_choice", choice),
+    ("grammar", "guided_grammar", lark),
 ];
+
+fn regex(value: Value) -> Option<Grammar> {
+    value.as_str().map(Grammar::regex)
+}
+
+fn choice(value: Value) -> Option<Grammar> {
+    let texts: Option<Vec<&str>> = value.as_array()?.iter().map(Value::as_str).collect();
+    texts.filter(|texts| !texts.is_empty()).map(|texts| Grammar::choice(&texts))
+}
+
+/// GBNF and the other kinds of EBNF write `::=`, which no Lark grammar has outside of a text.
+fn lark(value: Value) -> Option<Grammar> {
+    value.as_str().filter(|text| !text.contains("::=")).map(Grammar::lark)
+}
 
 /// A schema, or its JSON in a text, as some clients send it.
 fn schema(value: Value) -> Option<Grammar> {

@@ -74,13 +74,12 @@ impl CompletionInput {
             _ if is_list_of(Value::is_number) => serde_json::from_value(json!([prompt])).map(CompletionInput::Ids),
             _ => serde_json::from_value(prompt).map(CompletionInput::Ids),
         };
-        let input = input.ok().filter(|input| input.len() > 0);
+        let input = input.ok().filter(|input| input.count() > 0);
         input.ok_or_else(|| fields.at(name).wrong("expected a text, a list of ids, or a list of either"))
     }
 
     /// The number of prompts.
-    #[allow(clippy::len_without_is_empty)] // a request has one at least
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         match self {
             CompletionInput::Messages(_) => 1,
             CompletionInput::Texts(texts) => texts.len(),
@@ -209,7 +208,7 @@ impl CompletionRequest {
 
     /// The number of all answers: [`n`](Self::n) to each prompt.
     pub fn answers(&self) -> usize {
-        self.input.len().saturating_mul(self.n)
+        self.input.count().saturating_mul(self.n)
     }
 
     /// Renders and tokenizes the prompts ahead of [`generations`](Self::generations), which then only compiles the grammar. The

@@ -5,7 +5,7 @@ use crate::edit::Gguf;
 use crate::table::Table;
 
 const MODEL: &str = "m.gguf";
-const TOWER: &str = "mmproj-m.gguf";
+pub(crate) const TOWER: &str = "mmproj-m.gguf";
 
 fn floats(values: &[f32]) -> Vec<u8> {
     array(F32_VALUE, values.len() as u64, values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())
@@ -117,14 +117,7 @@ pub fn cases(table: &mut Table) {
         10,
         &["clip.vision.image_mean"],
     );
-    for info in &tower.tensors {
-        let name = info.name.as_str();
-        refuses(&format!("no {name}"), &tower.without_tensor(name), 15, &[TOWER, name, "is missing"]);
-        let longer = tower.tensor(name, |info| *info.shape.last_mut().unwrap() += 1);
-        refuses(&format!("{name} of another shape"), &longer, 15, &[TOWER, name, "has shape"]);
-        // I32 by its number in ggml.
-        refuses(&format!("{name} of I32"), &tower.tensor(name, |info| info.kind = 26), 15, &[TOWER, name, "I32"]);
-    }
+    every_tensor(&tower, &mut refuses);
     for name in
         ["v.class_embd", "v.blk.0.attn_q_norm.weight", "v.blk.0.ls1.weight", "mm.0.weight", "output.weight.scale"]
     {
@@ -189,5 +182,17 @@ fn cut_off(table: &mut Table, text: &[u8], tower: &Gguf) {
     for len in [data + 1, bytes.len() - 1000] {
         let tree = Tree::new().with(MODEL, text).with(TOWER, &bytes[..len]);
         table.refuses(&format!("mmproj: cut off at {len}"), &tree, MODEL, 15, &[TOWER, "tensor"]);
+    }
+}
+
+/// No tensor of a tower is absent, of another shape or of I32.
+pub(crate) fn every_tensor(tower: &Gguf, refuses: &mut impl FnMut(&str, &Gguf, u8, &[&str])) {
+    for info in &tower.tensors {
+        let name = info.name.as_str();
+        refuses(&format!("no {name}"), &tower.without_tensor(name), 15, &[TOWER, name, "is missing"]);
+        let longer = tower.tensor(name, |info| *info.shape.last_mut().unwrap() += 1);
+        refuses(&format!("{name} of another shape"), &longer, 15, &[TOWER, name, "has shape"]);
+        // I32 by its number in ggml.
+        refuses(&format!("{name} of I32"), &tower.tensor(name, |info| info.kind = 26), 15, &[TOWER, name, "I32"]);
     }
 }

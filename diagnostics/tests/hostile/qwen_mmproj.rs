@@ -3,10 +3,10 @@
 
 use crate::build::{ARRAY, BOOL, TEXT, Tree, array, string};
 use crate::edit::Gguf;
+use crate::mmproj::{TOWER, every_tensor};
 use crate::table::Table;
 
 const MODEL: &str = "m.gguf";
-const TOWER: &str = "mmproj-m.gguf";
 const LISTS: &str = "clip.vision.is_deepstack_layers";
 
 fn flags(values: &[u8]) -> Vec<u8> {
@@ -66,14 +66,7 @@ pub fn cases(table: &mut Table) {
     }
     refuses("further rows by one flag", &tower.set(LISTS, BOOL, [1]), 10, &[TOWER, LISTS]);
     refuses("another activation", &tower.set("clip.use_gelu", BOOL, [0]), 11, &[TOWER, "quick GELU"]);
-    for info in &tower.tensors {
-        let name = info.name.as_str();
-        refuses(&format!("no {name}"), &tower.without_tensor(name), 15, &[TOWER, name, "is missing"]);
-        let longer = tower.tensor(name, |info| *info.shape.last_mut().unwrap() += 1);
-        refuses(&format!("{name} of another shape"), &longer, 15, &[TOWER, name, "has shape"]);
-        // I32 by its number in ggml.
-        refuses(&format!("{name} of I32"), &tower.tensor(name, |info| info.kind = 26), 15, &[TOWER, name, "I32"]);
-    }
+    every_tensor(&tower, &mut refuses);
     for name in ["v.patch_embd.weight.2", "v.blk.0.attn_q.weight", "v.deepstack.2.norm.weight", "mm.1.weight"] {
         refuses(&format!("{name} too"), &tower.with_tensor(name, &[48, 48], 0), 12, &[TOWER, name]);
     }

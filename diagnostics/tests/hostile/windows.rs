@@ -3,6 +3,7 @@
 
 use crate::build::{BOOL, Tree};
 use crate::edit::{Files, Gguf};
+use crate::mmproj::{TOWER, every_tensor};
 use crate::single::{made, named};
 use crate::table::Table;
 use serde_json::{Value, json};
@@ -11,7 +12,6 @@ const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 const PROCESSOR: &str = "preprocessor_config.json";
 const MODEL: &str = "m.gguf";
-const TOWER: &str = "mmproj-m.gguf";
 const EVERY: &str = "clip.vision.n_wa_pattern";
 
 /// Those of a tower of width 16.
@@ -201,14 +201,7 @@ fn ggufs(table: &mut Table) {
     refuses("a pattern by a text", &tower.text(EVERY, "each"), 10, &[TOWER, EVERY]);
     refuses("another activation", &tower.set("clip.use_silu", BOOL, [0]), 11, &[TOWER, "quick GELU"]);
     refuses("two activations", &tower.set("clip.use_gelu", BOOL, [1]), 15, &[TOWER, "clip.use_silu"]);
-    for info in &tower.tensors {
-        let name = info.name.as_str();
-        refuses(&format!("no {name}"), &tower.without_tensor(name), 15, &[TOWER, name, "is missing"]);
-        let longer = tower.tensor(name, |info| *info.shape.last_mut().unwrap() += 1);
-        refuses(&format!("{name} of another shape"), &longer, 15, &[TOWER, name, "has shape"]);
-        // I32 by its number in ggml.
-        refuses(&format!("{name} of I32"), &tower.tensor(name, |info| info.kind = 26), 15, &[TOWER, name, "I32"]);
-    }
+    every_tensor(&tower, &mut refuses);
     for name in [
         "v.patch_embd.weight.2",
         "v.patch_embd.bias",

@@ -1,6 +1,6 @@
 //! Answers that are calls or something else, and the text of their arguments.
 
-use super::tools::{Format, Noise, TOKENS, calls, formats, holds_all, said, tools, with_tools};
+use super::tools::{Noise, TOKENS, calls, formats, holds_all, said, tools, with_tools};
 use super::*;
 use crate::tools::ToolChoice;
 use model_factory_diagnostics::tokenizer::ToolCallFormat;
@@ -14,14 +14,10 @@ fn an_answer_beside_a_schema_is_calls_or_a_value() {
         "required": ["name"], "additionalProperties": false,
     });
     let tools = tools();
-    for Format { format, evidence, marks, .. } in formats() {
+    for of in formats() {
+        let format = of.format;
         for marked in [true, false] {
-            if format == ToolCallFormat::Harmony && !marked {
-                continue;
-            }
-            let added: Vec<(&str, bool)> =
-                TOKENS.into_iter().chain(marks.iter().filter(|_| marked).map(|mark| (*mark, true))).collect();
-            let tokenizer = tokenizer_with(&added, evidence);
+            let Some(tokenizer) = of.tokenizer(marked, true) else { continue };
             let (mut called, mut valued, mut cut) = (0, 0, 0);
             for seed in 0..40 {
                 let choice = if seed % 2 == 0 { ToolChoice::Auto } else { ToolChoice::Strict };
@@ -105,15 +101,11 @@ fn arguments_keep_the_text_of_their_numbers() {
 #[test]
 fn an_answer_may_end_after_its_first_call() {
     let (mut several, mut shorter) = (0, 0);
-    for Format { format, evidence, marks, answers } in formats() {
+    for of in formats() {
+        let format = of.format;
         for marked in [true, false] {
-            if format == ToolCallFormat::Harmony && !marked {
-                continue;
-            }
-            let added: Vec<(&str, bool)> =
-                TOKENS.into_iter().chain(marks.iter().filter(|_| marked).map(|mark| (*mark, true))).collect();
-            let tokenizer = tokenizer_with(&added, evidence);
-            for (answer, text, expected) in &answers {
+            let Some(tokenizer) = of.tokenizer(marked, true) else { continue };
+            for (answer, text, expected) in &of.answers {
                 let context = format!("{format}, marks are tokens: {marked}: {answer}");
                 let ids = tokenizer.encode(answer, false).unwrap();
                 let (found, pieces) = said(&tokenizer, &ids, &with_tools().parallel_tool_calls(false));
@@ -133,8 +125,8 @@ fn an_answer_may_end_after_its_first_call() {
 /// Calls of Llama 3 have no mark: an answer that begins with a brace is a call and held to its schema, and any other is text.
 #[test]
 fn a_call_without_a_mark_is_the_whole_answer() {
-    let Format { evidence, .. } = formats().into_iter().find(|of| of.format == ToolCallFormat::Llama3Json).unwrap();
-    let tokenizer = tokenizer_with(&TOKENS, evidence);
+    let llama = formats().into_iter().find(|of| of.format == ToolCallFormat::Llama3Json).unwrap();
+    let tokenizer = llama.tokenizer(false, false).unwrap();
     let strict = with_tools().tool_choice(ToolChoice::Strict);
     let call = r#"{"name": "weather", "parameters": {"city": "Oslo"}}"#;
     for (says, text, calls_of) in [

@@ -217,6 +217,17 @@ pub(super) fn formats() -> Vec<Format> {
 
 pub(super) const TOKENS: [(&str, bool); 2] = [("<s>", true), ("</s>", true)];
 
+impl Format {
+    /// A tokenizer in which marks are tokens, special or not, or letters. `None` where a format has none without its tokens: the
+    /// messages of gpt-oss cannot be recognized.
+    pub(super) fn tokenizer(&self, marked: bool, special: bool) -> Option<Arc<Tokenizer>> {
+        let marks = self.marks.iter().filter(|_| marked).map(|mark| (*mark, special));
+        let added: Vec<(&str, bool)> = TOKENS.into_iter().chain(marks).collect();
+        let can = marked || self.format != ToolCallFormat::Harmony;
+        can.then(|| tokenizer_with(&added, self.evidence))
+    }
+}
+
 /// A model that says `ids`, and then stops.
 pub(super) fn said(tokenizer: &Arc<Tokenizer>, ids: &[u32], options: &GenerateOptions) -> (Answer, Vec<Piece>) {
     let script: Vec<u32> = ids.iter().copied().chain([257]).collect();
@@ -240,17 +251,12 @@ pub(super) fn calls(answer: &Answer) -> Value {
 #[test]
 fn calls_are_read_in_every_format_whether_marks_are_tokens_or_letters() {
     let mut read = 0;
-    for Format { format, evidence, marks, answers } in formats() {
+    for of in formats() {
+        let Format { format, marks, ref answers, .. } = of;
         for (marked, special) in [(true, true), (true, false), (false, false)] {
-            // Without their tokens, messages cannot be recognized.
-            if format == ToolCallFormat::Harmony && !marked {
-                continue;
-            }
-            let added: Vec<(&str, bool)> =
-                TOKENS.into_iter().chain(marks.iter().filter(|_| marked).map(|mark| (*mark, special))).collect();
-            let tokenizer = tokenizer_with(&added, evidence);
+            let Some(tokenizer) = of.tokenizer(marked, special) else { continue };
             assert_eq!(tokenizer.tool_calls(None), Some(format));
-            for (answer, text, expected) in &answers {
+            for (answer, text, expected) in answers {
                 let context = format!("{format}, marks are tokens: {marked}, special: {special}: {answer}");
                 let ids = tokenizer.encode(answer, false).unwrap();
                 let (found, pieces) = said(&tokenizer, &ids, &with_tools());
@@ -403,14 +409,10 @@ impl Step for Noise {
 #[test]
 fn calls_that_are_required_are_valid_whatever_the_model_says() {
     let (tools, mut ended, mut all) = (tools(), 0, 0);
-    for Format { format, evidence, marks, .. } in formats() {
+    for of in formats() {
+        let format = of.format;
         for marked in [true, false] {
-            if format == ToolCallFormat::Harmony && !marked {
-                continue;
-            }
-            let added: Vec<(&str, bool)> =
-                TOKENS.into_iter().chain(marks.iter().filter(|_| marked).map(|mark| (*mark, true))).collect();
-            let tokenizer = tokenizer_with(&added, evidence);
+            let Some(tokenizer) = of.tokenizer(marked, true) else { continue };
             let choices = [
                 ToolChoice::Required,
                 ToolChoice::Named("paint".into()),

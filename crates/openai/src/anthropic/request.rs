@@ -224,7 +224,8 @@ fn turn(
             ("tool_use", "assistant") => {
                 part.known(&["id", "name", "input"])?;
                 let (id, name) = (part.text("id")?, part.text("name")?);
-                let input = part.fields.get("input").filter(|input| input.is_object());
+                // A text is what a model wrote that is no object, and came so in an answer.
+                let input = part.fields.get("input").filter(|input| input.is_object() || input.is_string());
                 let input = input.ok_or_else(|| at.within(".input").wrong("expected an object"))?;
                 names.insert(id.into(), name.into());
                 calls.push(json!({ "id": id, "type": "function", "function": { "name": name, "arguments": input } }));

@@ -10,14 +10,22 @@ use crate::family::{
     TensorName,
 };
 
+/// Norms and attention of the blocks, as in Qwen2-VL.
 #[rustfmt::skip]
-const TENSORS: &[TensorName] = &[
+pub(super) const ATTENTION: &[TensorName] = &[
     TensorName { role: Role::AttentionNorm, gguf: "v.blk.{}.ln1",      config: "blocks.{}.norm1" },
     TensorName { role: Role::Q,             gguf: "v.blk.{}.attn_q",   config: "" },
     TensorName { role: Role::K,             gguf: "v.blk.{}.attn_k",   config: "" },
     TensorName { role: Role::V,             gguf: "v.blk.{}.attn_v",   config: "" },
     TensorName { role: Role::O,             gguf: "v.blk.{}.attn_out", config: "blocks.{}.attn.proj" },
     TensorName { role: Role::MlpNorm,       gguf: "v.blk.{}.ln2",      config: "blocks.{}.norm2" },
+];
+
+/// The three products of queries, keys and values as one, in safetensors.
+pub(super) const FUSED: &[FusedName] = &[FusedName::new(&[Role::Q, Role::K, Role::V], "", "blocks.{}.attn.qkv")];
+
+#[rustfmt::skip]
+const MLP: &[TensorName] = &[
     TensorName { role: Role::Gate,          gguf: "v.blk.{}.ffn_gate", config: "blocks.{}.mlp.gate_proj" },
     TensorName { role: Role::Up,            gguf: "v.blk.{}.ffn_up",   config: "blocks.{}.mlp.up_proj" },
     TensorName { role: Role::Down,          gguf: "v.blk.{}.ffn_down", config: "blocks.{}.mlp.down_proj" },
@@ -42,8 +50,8 @@ const ENCODER: Family = Family {
         defaults_source: CONFIG,
         ..siglip::ENCODER.files
     },
-    tensors: &[TENSORS],
-    fused: &[FusedName::new(&[Role::Q, Role::K, Role::V], "", "blocks.{}.attn.qkv")],
+    tensors: &[ATTENTION, MLP],
+    fused: FUSED,
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O, Role::Gate, Role::Up, Role::Down], Bias::Always)],
     block: BlockTable { activation: (Activation::SwiGlu { gate: () }, &["silu"]), ..LLAMA_LIKE.block },
     head: HeadTable { encoder: Encoder::Yes { by_name: true }, ..LLAMA_LIKE.head },

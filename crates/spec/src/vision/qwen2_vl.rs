@@ -3,16 +3,10 @@
 
 use super::{AxialTable, IdKey, MmprojTable, Outputs, PatchTable, Step, Tower, qwen2_5_vl, qwen3_vl, siglip};
 use crate::block::{Activation, DenseActivation};
-use crate::family::{Bias, BlockTable, Family, FileTable, FusedName, Key, Keys, Refusal, Role, TensorName};
+use crate::family::{Bias, BlockTable, Family, FileTable, Key, Keys, Refusal, Role, TensorName};
 
 #[rustfmt::skip]
-const TENSORS: &[TensorName] = &[
-    TensorName { role: Role::AttentionNorm, gguf: "v.blk.{}.ln1",      config: "blocks.{}.norm1" },
-    TensorName { role: Role::Q,             gguf: "v.blk.{}.attn_q",   config: "" },
-    TensorName { role: Role::K,             gguf: "v.blk.{}.attn_k",   config: "" },
-    TensorName { role: Role::V,             gguf: "v.blk.{}.attn_v",   config: "" },
-    TensorName { role: Role::O,             gguf: "v.blk.{}.attn_out", config: "blocks.{}.attn.proj" },
-    TensorName { role: Role::MlpNorm,       gguf: "v.blk.{}.ln2",      config: "blocks.{}.norm2" },
+const MLP: &[TensorName] = &[
     TensorName { role: Role::Up,            gguf: "v.blk.{}.ffn_up",   config: "blocks.{}.mlp.fc1" },
     TensorName { role: Role::Down,          gguf: "v.blk.{}.ffn_down", config: "blocks.{}.mlp.fc2" },
 ];
@@ -33,8 +27,8 @@ const ENCODER: Family = Family {
         defaults_source: CONFIG,
         ..qwen3_vl::ENCODER.files
     },
-    tensors: &[TENSORS],
-    fused: &[FusedName::new(&[Role::Q, Role::K, Role::V], "", "blocks.{}.attn.qkv")],
+    tensors: &[qwen2_5_vl::ATTENTION, MLP],
+    fused: qwen2_5_vl::FUSED,
     biases: &[(&[Role::Q, Role::K, Role::V, Role::O, Role::Up, Role::Down], Bias::Always)],
     block: BlockTable { activation: (Activation::QuickGelu, &["quick_gelu"]), ..qwen3_vl::ENCODER.block },
     name: "Qwen2-VL",
