@@ -247,22 +247,17 @@ fn by_distance(spec: &ModelSpec) -> bool {
 /// Elements of the longest row that a product reads: an input of the block's projections, of down or of o.
 fn widest_operand(spec: &ModelSpec) -> usize {
     let ups = spec.attentions().filter_map(|attention| attention.kv.latent()?.q_up.as_ref());
-    let mixed =
-        spec.weights.layers.iter().flat_map(LayerWeights::mixers).map(widest_input).chain(ups.map(|up| up.rank));
+    let mixed = spec
+        .weights
+        .layers
+        .iter()
+        .flat_map(LayerWeights::mixers)
+        .map(Mixer::longest_input)
+        .chain(ups.map(|up| up.rank));
     let joined = if spec.weights.joined.is_some() { spec.hidden.saturating_mul(2) } else { 0 };
     let embedding = spec.weights.embedding.weight.shape[1] as usize;
     let others = [spec.hidden, embedding, widest_feed_forward(spec), layer_input(spec), joined, beside_mixers(spec)];
     mixed.chain(others).max().unwrap_or(0)
-}
-
-/// Elements of the longest row that a mixer's products after its inputs read.
-fn widest_input(mixer: &Mixer) -> usize {
-    let rank = match mixer {
-        Mixer::Mamba(mamba) => mamba.selection.as_ref().map(|selection| selection.rank),
-        Mixer::DeltaNet(net) => net.second.as_ref().map(|second| second.rank),
-        Mixer::Attention(_) | Mixer::ShortConv(_) => None,
-    };
-    rank.unwrap_or(0).max(mixer.mixed())
 }
 
 /// Elements of a row that a second mixer puts out, or the first, as the two change places.

@@ -427,6 +427,16 @@ impl<W: WeightTypes> Mixer<W> {
             Mixer::Mamba(mamba) => mamba.values(),
         }
     }
+
+    /// Elements of the longest row that the products after the input projections read.
+    pub fn longest_input(&self) -> usize {
+        let rank = match self {
+            Mixer::Mamba(mamba) => mamba.selection.as_ref().map(|selection| selection.rank),
+            Mixer::DeltaNet(net) => net.second.as_ref().map(|second| second.rank),
+            Mixer::Attention(_) | Mixer::ShortConv(_) => None,
+        };
+        rank.unwrap_or(0).max(self.mixed())
+    }
 }
 
 impl<W: WeightTypes> KeysValues<W> {
