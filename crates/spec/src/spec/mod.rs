@@ -57,10 +57,7 @@ pub use inspect::{Wanted, inspect, inspect_as};
 pub use latent::{LatentWeights, QueryWeights};
 pub use layer_embedding::{LayerEmbeddingUse, LayerEmbeddingWeights};
 pub use linear::{Affine, Factor, FloatScales, Groups, Int8, Int8Activations, LinearWeights, Module, Scaling};
-pub use mixer::{
-    AttentionWeights, ConvWeights, Decays, DeltaInput, DeltaNetWeights, KeyValueProjections, KeyValueWeights,
-    KeysValues, MambaWeights, Mixer, MixerWeights, SecondProjections, SelectionWeights, ShortConvWeights,
-};
+pub use mixer::*;
 pub(crate) use names::nearest as nearest_names;
 pub use norms::{Norm, NormWeights};
 pub use patches::{Grid, PatchOrder, Windows};
