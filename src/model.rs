@@ -5,6 +5,7 @@ use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder, Tower};
 use crate::error::Result;
 use crate::fingerprint::Fingerprint;
+use crate::generate::KeptLogProbs;
 use crate::grammar::{GRAMMAR_MEMORY, Grammar};
 use crate::predictor::Predictor;
 use crate::scheduler::Scheduler;
@@ -58,6 +59,8 @@ pub(crate) struct Inner {
     pub(crate) draft: Option<Model>,
     /// The memory for adapters.
     pub(crate) adapter_room: AdapterRoom,
+    /// The log-probabilities of the last prompts for which they were asked.
+    pub(crate) prompt_logprobs: Arc<KeptLogProbs>,
     /// The rows of the images that were computed last.
     #[cfg(feature = "images")]
     pub(crate) image_cache: crate::pictures::ImageCache,
@@ -105,6 +108,7 @@ impl Inner {
             load_time: Duration::ZERO,
             draft: None,
             adapter_room: AdapterRoom::default(),
+            prompt_logprobs: Arc::default(),
             #[cfg(feature = "images")]
             image_cache: crate::pictures::ImageCache::default(),
         }

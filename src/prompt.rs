@@ -6,8 +6,8 @@ use crate::chat::RenderedChat;
 use crate::chat::{ChatOptions, ChatTemplate, Message};
 #[cfg(not(feature = "images"))]
 use crate::error::ImageError;
-use crate::error::{DraftError, EmbedError, Error, Result};
-use crate::generate::{GenerateOptions, Generation, Speculation, State, StopTokens};
+use crate::error::{DraftError, EmbedError, Error, Result, SoftTokensError};
+use crate::generate::{GenerateOptions, Generation, LogProbsKey, Speculation, State, StopTokens};
 use crate::input::{Input, Rows};
 use crate::model::Model;
 use crate::scheduler::admission::Admitted;
@@ -282,7 +282,13 @@ impl Session {
             _ => {}
         }
         let adapters = model.adapters(&options.adapters)?;
-        let common = self.input().rows().common(prompt).min(prompt.len() - 1);
+        if options.prompt_logprobs.is_some() && !prompt.own_spans().is_empty() {
+            return Err(SoftTokensError::NotScored.into());
+        }
+        let common = match options.prompt_logprobs {
+            Some(_) => 0, // the logits of all its tokens are wanted
+            None => self.input().rows().common(prompt).min(prompt.len() - 1),
+        };
         let common = prompt.before_image(common);
         let before = prompt.slice(0..common).ids();
         let mut rest = Input::default();
@@ -302,6 +308,9 @@ impl Session {
             self.use_adapters(adapters);
         }
         self.truncate(common);
+        let (salt, adapters) = (self.salt().cloned(), self.adapters().clone());
+        let rotation = self.model().compute().rotation(prompt.len());
+        state.share_logprobs(&self.model().inner.prompt_logprobs, LogProbsKey { salt, adapters, rotation });
         self.follow(options.speculate == Speculation::Mtp);
         Ok(state)
     }

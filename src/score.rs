@@ -1,15 +1,16 @@
 //! A text -> how probable the model finds it, token by token.
 
+use crate::cancel::CancellationToken;
 use crate::chat::ChatOptions;
 use crate::embed::ClassifyOptions;
 use crate::error::{Error, Result, SoftTokensError};
 use crate::generate::logprobs;
+use crate::input::Rows;
 use crate::model::Model;
 use crate::prompt::Prompt;
+use crate::scheduler::TakeLogits;
 use crate::session::Session;
-
-/// Bytes of logits that are held at once.
-const LOGIT_BYTES: usize = 64 << 20;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How probable a model finds a text: natural log-probabilities of its tokens, as given by torch's `log_softmax`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,8 +38,8 @@ impl Score {
 
 impl Model {
     /// How probable the model finds each token of `text` except the first, which nothing predicts: that is BOS, where
-    /// the tokenizer adds it. The whole text is one sequence. At most 64 MiB of logits are held at once, but all of them for a text
-    /// beyond the original context of a model with longrope.
+    /// the tokenizer adds it. The whole text is one sequence; the logits of one step
+    /// are held at once.
     ///
     /// ```
     /// use model_factory::UnifiedModelFactory;
@@ -51,7 +52,7 @@ impl Model {
     ///
     /// # Errors
     /// The errors of tokenizing the prompt, `EmptyPrompt` for fewer than two tokens, `ContextOverflow`, `SoftTokens` for a prompt
-    /// with images, and the errors of [`Session::all_logits`].
+    /// with images, and the errors of [`Session::next_logits`].
     pub fn score<'p>(&self, text: impl Into<Prompt<'p>>) -> Result<Score> {
         let text = text.into();
         if text.has_images() {
@@ -61,7 +62,7 @@ impl Model {
         if ids.len() < 2 {
             return Err(Error::EmptyPrompt);
         }
-        self.session().score(&ids, 1, LOGIT_BYTES)
+        self.session().score(&ids, 1, &CancellationToken::new())
     }
 
     /// How probable each of `texts` is after `prompt`, which is computed once: for multiple choice. Text and prompt are
@@ -111,35 +112,54 @@ impl Model {
             }
             let mut session = session.fork()?;
             session.truncate(common - 1);
-            session.score(&ids, common, LOGIT_BYTES)
+            session.score(&ids, common, &cancel)
         };
         texts.iter().map(score).collect()
     }
 }
 
 impl Session {
-    /// The scores of `ids` from `first` on, where this session holds fewer than `first`, with at most `bytes` of logits at once.
-    fn score(&mut self, ids: &[u32], first: usize, bytes: usize) -> Result<Score> {
+    /// The scores of `ids` from `first` on, where this session holds fewer than `first`.
+    fn score(&mut self, ids: &[u32], first: usize, cancel: &CancellationToken) -> Result<Score> {
         self.check_ids(ids)?;
-        let (held, model) = (self.len(), self.model().clone());
-        let (compute, inputs) = (model.compute(), &ids[held..ids.len() - 1]);
-        // A model that rotates by the length of the sequence (longrope) computes all rows with the rotation of the whole sequence.
-        let whole = compute.rotation(held + 1) != compute.rotation(ids.len() - 1);
-        let rows = bytes / size_of::<f32>() / compute.vocab();
-        let rows = if whole { inputs.len() } else { rows.max(1) };
-        let mut score = Score { ids: ids[first..].to_vec(), logprobs: Vec::new(), is_greedy: true };
-        let mut next = ids[held + 1..].iter().zip(held + 1..);
-        for chunk in inputs.chunks(rows) {
-            let logits = self.all_logits(chunk)?;
-            for (row, (id, place)) in logits.rows().zip(next.by_ref()) {
-                if place >= first {
-                    let (logprob, is_best) = logprobs::of_token(row, *id)?;
-                    score.logprobs.push(logprob);
-                    score.is_greedy &= is_best;
-                }
+        let skipped = first - 1 - self.len();
+        let scored = Arc::new(Scored { ids: ids[first..].to_vec(), skipped, found: Mutex::new(Ok(Vec::new())) });
+        let to: Arc<dyn TakeLogits> = Arc::<Scored>::clone(&scored);
+        let run = self.begin_each(Rows::from(&ids[self.len()..ids.len() - 1]), &to, cancel)?;
+        self.compute(run)?;
+        let found = std::mem::replace(&mut *scored.found(), Ok(Vec::new()))?;
+        let is_greedy = found.iter().all(|(_, is_best)| *is_best);
+        let logprobs = found.into_iter().map(|(logprob, _)| logprob).collect();
+        Ok(Score { ids: scored.ids.clone(), logprobs, is_greedy })
+    }
+}
+
+/// The tokens of a text that are scored.
+#[derive(Debug)]
+struct Scored {
+    ids: Vec<u32>,
+    /// How many tokens are computed before the one whose logits the first is scored by.
+    skipped: usize,
+    /// The log-probability of each, and whether it is the most likely token.
+    found: Mutex<Result<Vec<(f64, bool)>>>,
+}
+
+impl Scored {
+    fn found(&self) -> MutexGuard<'_, Result<Vec<(f64, bool)>>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TakeLogits for Scored {
+    fn take(&self, index: usize, logits: &[f32]) {
+        let place = index.checked_sub(self.skipped);
+        let mut found = self.found();
+        if let (Some(id), Ok(so_far)) = (place.and_then(|place| self.ids.get(place)), &mut *found) {
+            match logprobs::of_token(logits, *id) {
+                Ok(score) => so_far.push(score),
+                Err(error) => *found = Err(error),
             }
         }
-        Ok(score)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::logits::Logits;
 use crate::memory;
 use crate::model::Model;
 use crate::scheduler::queue::Caller;
-use crate::scheduler::{Run, RunOutput};
+use crate::scheduler::{Run, RunOutput, TakeLogits};
 use guesses::Guesses;
 pub(crate) use guesses::{Begun, guessed_wrong};
 use model_factory_diagnostics::spec::ImageRows;
@@ -138,6 +138,11 @@ impl Session {
         self.salt = salt.map(Arc::from);
     }
 
+    /// The salt of the prompt cache.
+    pub(crate) fn salt(&self) -> Option<&Arc<str>> {
+        self.salt.as_ref()
+    }
+
     /// From now on computes with these adapters, each with its scale. The same as
     /// [`GenerateOptions::adapter`](crate::GenerateOptions::adapter), for a session that is stepped by hand; here none means none. What it
     /// computed with others is computed again by the next step.
@@ -248,7 +253,7 @@ impl Session {
     pub fn all_logits_of<'r>(&mut self, rows: impl Into<Rows<'r>>) -> Result<Logits> {
         let (rows, vocab) = (rows.into(), self.model.compute().vocab());
         let logits = memory::reserved(rows.len().saturating_mul(vocab), "the logits of every token")?;
-        let run = self.begin(rows, Some(logits), &CancellationToken::new())?;
+        let run = self.begin(rows, RunOutput::All { logits, tokens: 0 }, &CancellationToken::new())?;
         self.compute(run)
     }
 
@@ -286,7 +291,7 @@ impl Session {
         let _span = info_span!("batch", sessions = steps.len(), tokens = total).entered();
         let (cancel, mut runs, mut failed) = (CancellationToken::new(), Vec::new(), None);
         for (session, tokens) in steps.iter_mut() {
-            match session.begin(*tokens, None, &cancel) {
+            match session.begin(*tokens, RunOutput::Last(None), &cancel) {
                 Ok(mut run) => {
                     (run.batched, run.span) = (true, Span::current());
                     // Either all are computed, or none.
@@ -319,7 +324,7 @@ impl Session {
     }
 
     /// Hands the sequence with `tokens` after it over to be computed. Until [`end`](Self::end) takes it back, the session is
-    /// empty. `rows`, if given, take the logits after each of `tokens`.
+    /// empty. `output` says which logits are wanted.
     ///
     /// A model with longrope scaling rotates a sequence longer than its original context in another way. As in
     /// transformers, a sequence that grows past that length, or is truncated below it, is computed again; so is one that was shared
@@ -330,7 +335,7 @@ impl Session {
     pub(crate) fn begin(
         &mut self,
         tokens: Rows<'_>,
-        rows: Option<Vec<f32>>,
+        output: RunOutput,
         cancel: &CancellationToken,
     ) -> Result<Run> {
         self.check(tokens)?;
@@ -362,11 +367,20 @@ impl Session {
         let mut run = Run::new(input, before, cache, rotation, cancel, span);
         run.reservation = reservation;
         run.whole_images = has_images && matches!(compute.images(), Ok(ImageRows::BothSides { .. }));
-        if let Some(logits) = rows {
-            run.output = RunOutput::All { logits, tokens: 0 };
-        }
+        run.output = output;
         run.hidden = self.predicted.as_mut().and_then(|predicted| predicted.rows.take());
         Ok(run)
+    }
+
+    /// Like [`begin`](Self::begin), where `to` takes the logits of each of `tokens`.
+    pub(crate) fn begin_each(
+        &mut self,
+        tokens: Rows<'_>,
+        to: &Arc<dyn TakeLogits>,
+        cancel: &CancellationToken,
+    ) -> Result<Run> {
+        self.reused = 0;
+        self.begin(tokens, RunOutput::Each { to: Arc::clone(to), tokens: 0, last: None }, cancel)
     }
 
     /// Takes the sequence of `run` back, with its tokens and the logits after the last one, or after each if those were wanted.
@@ -382,7 +396,7 @@ impl Session {
         (self.input, self.cache, self.reused, self.guesses.shared_step) = (input, Some(cache), reused, shared_step);
         let outcome = outcome.and_then(|()| {
             let logits = match output {
-                RunOutput::Last(logits) => logits.map(Logits::from),
+                RunOutput::Last(logits) | RunOutput::Each { last: logits, .. } => logits.map(Logits::from),
                 RunOutput::All { logits, .. } if guesses > 0 => self.keep_ahead(guesses, logits),
                 RunOutput::All { logits, .. } => Some(Logits::new(logits, self.model.compute().vocab())),
                 RunOutput::Pooled(_) => None,
@@ -403,7 +417,7 @@ impl Session {
     }
 
     /// Computes `run` and takes its sequence back.
-    fn compute(&mut self, run: Run) -> Result<Logits> {
+    pub(crate) fn compute(&mut self, run: Run) -> Result<Logits> {
         let mut runs = self.model.inner.scheduler.run(self.model.compute(), &self.caller, vec![run]);
         let run = runs.pop().ok_or_else(|| Error::Internal("a sequence did not come back".into()))?;
         self.end(run)
@@ -498,6 +512,16 @@ impl Step for Session {
 
     fn forward_rows(&mut self, rows: Rows<'_>, cancel: &CancellationToken) -> Result<Logits> {
         self.next_logits_of_unless(rows, cancel)
+    }
+
+    fn forward_each(
+        &mut self,
+        rows: Rows<'_>,
+        to: &Arc<dyn TakeLogits>,
+        cancel: &CancellationToken,
+    ) -> Result<Logits> {
+        let run = self.begin_each(rows, to, cancel)?;
+        self.compute(run)
     }
 
     fn room(&self) -> usize {

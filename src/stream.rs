@@ -3,7 +3,7 @@
 
 use crate::cancel::CancellationToken;
 use crate::error::{Error, Result};
-use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, State, Step, Timings};
+use crate::generate::{FinishReason, GenerateOptions, Generation, Piece, State, Step, StepInput, Timings};
 use crate::logits::Logits;
 use crate::model::Model;
 use crate::prompt::Prompt;
@@ -207,7 +207,11 @@ impl Streaming for Streamed {
             let Some((session, state)) = self.parts() else { return Err(Ended) };
             let begun = span.in_scope(|| {
                 let input = state.input(session)?;
-                input.map(|(tokens, cancel)| session.begin_step(tokens, cancel)).transpose()
+                let begin = |StepInput { rows, to, cancel }: StepInput<'_>| match to {
+                    Some(to) => session.begin_each(rows, &to, cancel).map(Begun::Run),
+                    None => session.begin_step(rows, cancel),
+                };
+                input.map(begin).transpose()
             });
             let event = match begun {
                 Ok(Some(Begun::Ahead(logits))) => {

@@ -16,7 +16,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt, select_all};
 use model_factory::{
     Adapter, CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Model, ToolChoice,
 };
-use model_factory_openai::{ApiError, ChunkBuilder, EmbeddingRequest, append};
+use model_factory_openai::{ApiError, ChunkBuilder, EmbeddingRequest, append, keep_best};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -262,7 +262,7 @@ impl Server {
             request.options.cancel = Some(token);
             let mut builder = ChunkBuilder::new(&request, &server.model, &name);
             request.tokenize(&server.model).map_err(failed)?;
-            builder.count_prompts(&request);
+            builder.with_prompts(&request);
             Ok((server, request, builder, held))
         };
         let (server, request, builder, (places, room)) = self.budget.read(outline, read).await?;
@@ -275,13 +275,14 @@ impl Server {
             // Each answer keeps tools and grammar; nothing else of the request is kept.
             let is_kept = request.options.chat.tools.is_some() || request.options.grammar.is_some();
             let how = (request.stream, request.include_usage || !request.stream);
+            let best = (request.n, request.best_of);
             drop(request);
             let held: Held = (places, room.filter(|_| is_kept).map(budget::kept));
-            Ok((builder, streams, how, held))
+            Ok((builder, streams, (how, best), held))
         };
         // Grammars are compiled, and images computed, one at a time: a request that waits for its turn must not stop others.
         let begun = if is_slow { blocking(begin).await } else { self.budget.read(outline, begin).await };
-        let (mut builder, streams, (is_stream, with_usage), held) = begun?;
+        let (mut builder, streams, ((is_stream, with_usage), (n, best_of)), held) = begun?;
         let whole = builder.whole();
         let mut arrived = Some(arrived);
         // The chunks as they come, and `None` after the last one; dropping them cancels the generations.
@@ -330,7 +331,9 @@ impl Server {
                 chunk.into_iter().for_each(|chunk| append(&mut whole, chunk));
                 Ok(whole)
             };
-            return Ok(json_body(api.whole(chunks.try_fold(whole, append).await?).to_string()));
+            let mut whole = chunks.try_fold(whole, append).await?;
+            keep_best(&mut whole, n, best_of);
+            return Ok(json_body(api.whole(whole).to_string()));
         }
         let mut form = Events::new(api);
         let events = chunks.flat_map(move |chunk| stream::iter(form.of(chunk).into_iter().map(Ok::<_, Infallible>)));

@@ -9,12 +9,21 @@ use crate::error::{Error, Result};
 /// # Errors
 /// `NonFiniteLogits`, `TokenOutOfVocabulary`.
 pub(crate) fn of_token(logits: &[f32], id: u32) -> Result<(f64, bool)> {
-    if let Some((id, value)) = logits.iter().enumerate().find(|(_, value)| !value.is_finite()) {
-        return Err(Error::NonFiniteLogits { id, value: *value });
-    }
+    finite(logits)?;
     let vocab = logits.len();
     let logit = logits.get(id as usize).ok_or(Error::TokenOutOfVocabulary { id, vocab })?;
     Ok((f64::from(*logit) - log_sum(logits), logits.iter().all(|other| other <= logit)))
+}
+
+/// Checks that all are numbers.
+///
+/// # Errors
+/// `NonFiniteLogits`.
+pub(super) fn finite(logits: &[f32]) -> Result<()> {
+    match logits.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+        Some((id, value)) => Err(Error::NonFiniteLogits { id, value: *value }),
+        None => Ok(()),
+    }
 }
 
 /// The log-probabilities of `chosen` and of the `top` most likely `tokens`. The ids ascend, and `logits` are finite.

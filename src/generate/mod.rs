@@ -5,6 +5,7 @@ mod dry;
 pub(crate) mod logprobs;
 mod options;
 mod pieces;
+mod prompt_logprobs;
 mod sampler;
 mod speculate;
 mod step;
@@ -16,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::input::{Input, Rows};
 use crate::logits::Logits;
 use crate::memory;
+use crate::scheduler::TakeLogits;
 use crate::scheduler::admission::Admitted;
 use crate::tokenizer::{PieceDecoder, Tokenizer};
 use crate::tools::{CallReader, Calls};
@@ -35,6 +37,8 @@ pub use model_factory_text::constraint::{Choose, Constraint, Next, TokenSet};
 pub use options::{Dry, GenerateOptions, SamplingOptions, Speculation, Xtc};
 pub(crate) use options::{in_ranges, setters};
 pub use sampler::Sampler;
+pub(crate) use prompt_logprobs::{KeptLogProbs, LogProbsKey};
+use prompt_logprobs::PromptLogProbs;
 use speculate::{DraftContext, Speculator};
 pub use step::Step;
 pub use timings::Timings;
@@ -44,6 +48,14 @@ pub use timings::Timings;
 pub struct Generation<S> {
     pub(crate) step: S,
     pub(crate) state: State,
+}
+
+/// What a step of a generation computes.
+pub(crate) struct StepInput<'s> {
+    pub(crate) rows: Rows<'s>,
+    /// What takes the logits of each row, where they are wanted.
+    pub(crate) to: Option<Arc<dyn TakeLogits>>,
+    pub(crate) cancel: &'s CancellationToken,
 }
 
 /// Everything of a generation except what computes it.
@@ -75,6 +87,10 @@ pub(crate) struct State {
     /// When the computation of the current token began.
     begun: Instant,
     timings: Timings,
+    /// How probable the tokens of the prompt are, where that is wanted, until it is known.
+    prompt_logprobs: Option<Arc<PromptLogProbs>>,
+    /// Whether a stop token that ends the generation has a piece.
+    gives_stop: bool,
     /// The place among the running generations, freed when the generation is dropped.
     pub(crate) admitted: Option<Admitted>,
 }
@@ -101,6 +117,8 @@ impl State {
             .with_logprobs(options.logprobs)
             .with_dry(sampling, &tokenizer);
         sampler.prompt(&sequence)?;
+        let of_prompt = |top| Arc::new(PromptLogProbs::new(prompt.ids(), top, &tokenizer));
+        let prompt_logprobs = options.prompt_logprobs.map(of_prompt);
         let (prompt_tokens, cached_tokens) = (prompt.len(), before.len());
         let timings = Timings { prompt_tokens, cached_tokens, seed: sampler.seed(), ..Timings::default() };
         let mut stop = if options.ignore_stop { StopTokens::default() } else { stop };
@@ -140,11 +158,13 @@ impl State {
             cancel,
             input: prompt,
             ids: Vec::new(),
-            finish: (options.max_tokens == 0).then_some(FinishReason::Length),
+            finish: (options.max_tokens == 0 && prompt_logprobs.is_none()).then_some(FinishReason::Length),
             ready: VecDeque::new(),
             failed: None,
             begun: Instant::now(),
             timings,
+            gives_stop: prompt_logprobs.is_some(),
+            prompt_logprobs,
             admitted: None,
         })
     }
@@ -251,17 +271,22 @@ impl<S: Step> Generation<S> {
 }
 
 impl State {
+    /// What prompts of the same `key` in `kept` have in common with the prompt needs no logits, where they are wanted.
+    pub(crate) fn share_logprobs(&mut self, kept: &Arc<KeptLogProbs>, key: LogProbsKey) {
+        self.prompt_logprobs = self.prompt_logprobs.take().map(|own| own.shared(kept, key));
+    }
+
     /// Whether there is another token to compute for.
     fn is_running(&self) -> bool {
         self.failed.is_none() && self.finish.is_none() && !self.input.is_empty()
     }
 
-    /// The ids to compute next and the token that cancels that; `step`, which computes them, is given guesses for what follows.
+    /// What to compute next; `step`, which computes it, is given guesses for what follows.
     /// `None` when nothing is to be computed: a piece is ready, or the generation has ended.
     ///
     /// # Errors
     /// `OutOfMemory`, for the memory of [`complete`](Self::complete); `Grammar`.
-    pub(crate) fn input(&mut self, step: &mut impl Step) -> Result<Option<(Rows<'_>, &CancellationToken)>> {
+    pub(crate) fn input(&mut self, step: &mut impl Step) -> Result<Option<StepInput<'_>>> {
         if !self.ready.is_empty() || !self.is_running() {
             return Ok(None);
         }
@@ -283,7 +308,8 @@ impl State {
             let guesses = speculator.guess(DraftContext { step, most, stop, sampler, cancel, constraint });
             self.timings.guessed += guesses;
         }
-        Ok(Some((self.input.rows(), &self.cancel)))
+        let to = self.prompt_logprobs.as_ref().map(|of| Arc::<PromptLogProbs>::clone(of) as Arc<dyn TakeLogits>);
+        Ok(Some(StepInput { rows: self.input.rows(), to, cancel: &self.cancel }))
     }
 
     fn reserve(&mut self) -> Result<()> {
@@ -310,7 +336,7 @@ impl State {
     /// Takes the tokens that the grammar forces, where `step` computes them with the next one, and ends the generation where
     /// no token is possible. What is already computed ahead is not computed again.
     fn skip(&mut self, step: &impl Step) -> Result<()> {
-        let joins = step.joins() && self.sampler.top.is_none();
+        let joins = step.joins() && self.sampler.top.is_none() && self.prompt_logprobs.is_none();
         while let (true, Some(next)) = (self.finish.is_none(), self.next()?) {
             match next {
                 Next::End => {
@@ -365,6 +391,16 @@ impl State {
 
     /// Chooses a token and makes its pieces ready.
     fn advance(&mut self, logits: &[f32], room: usize) -> Result<()> {
+        if let Some(of_prompt) = self.prompt_logprobs.take() {
+            let mut piece = Piece::default();
+            piece.prompt_logprobs = Some(of_prompt.all()?);
+            self.ready.push_back(piece);
+            if self.max_tokens == 0 {
+                self.timings.prefill = self.begun.elapsed();
+                self.finish = Some(FinishReason::Length);
+                return Ok(());
+            }
+        }
         let next = self.next()?;
         let token = self.sampler.sample_next(logits, next.as_ref())?;
         let logprobs = self.sampler.take_logprobs();
@@ -377,6 +413,11 @@ impl State {
         if self.stop.contains(token) {
             self.finish = Some(FinishReason::Stop(token));
             self.end();
+            if self.gives_stop {
+                let mut piece = Piece::default();
+                (piece.token, piece.logprobs) = (Some(token), logprobs);
+                self.ready.push_back(piece);
+            }
             return Ok(());
         }
         self.input.clear();
@@ -446,7 +487,8 @@ impl<S: Step> Iterator for Generation<S> {
         let Generation { step, state } = self;
         loop {
             let logits = match state.input(step) {
-                Ok(Some((input, cancel))) => step.forward_rows(input, cancel),
+                Ok(Some(StepInput { rows, to: Some(to), cancel })) => step.forward_each(rows, &to, cancel),
+                Ok(Some(StepInput { rows, to: None, cancel })) => step.forward_rows(rows, cancel),
                 Ok(None) => return state.pop(),
                 Err(error) => Err(error),
             };

@@ -48,6 +48,11 @@ pub struct GenerateOptions {
     pub ignore_stop: bool,
     /// Gives every piece the log-probability of its token, and of this many of the most likely tokens, up to 20.
     pub logprobs: Option<usize>,
+    /// Gives the log-probability of each token of the prompt after the first, and of this many of the most likely tokens there, up
+    /// to 20: [`Piece::prompt_logprobs`](super::Piece::prompt_logprobs). The prompt is then computed whole, but for what the model
+    /// keeps of prompts that began alike; with `max_tokens` of 0 nothing else is. A stop token that ends the
+    /// generation then has a piece too, without a text.
+    pub prompt_logprobs: Option<usize>,
     /// Whether the next tokens are guessed and computed together with the known ones. Text, ids and everything else are the same
     /// as without guesses, to the bit; only the time differs.
     pub speculate: Speculation,
@@ -208,6 +213,7 @@ impl GenerateOptions {
         let (logprobs, guesses) = (self.logprobs.map(|top| top as f64), self.speculative_tokens.map(|n| n as f64));
         in_ranges([
             ("logprobs", logprobs, 0.0..=20.0, "a whole number from 0 to 20"),
+            ("prompt_logprobs", self.prompt_logprobs.map(|top| top as f64), 0.0..=20.0, "a whole number from 0 to 20"),
             ("speculative_tokens", guesses, 0.0..=MOST_GUESSES as f64, "a whole number from 0 to 15"),
         ])
     }
@@ -227,6 +233,7 @@ impl Default for GenerateOptions {
             parallel_tool_calls: true,
             ignore_stop: false,
             logprobs: None,
+            prompt_logprobs: None,
             speculate: Speculation::Off,
             speculate_from: Vec::new(),
             speculative_tokens: None,
@@ -284,6 +291,7 @@ setters! {
     stop_tokens(ids: impl Into<Vec<u32>>) => stop_tokens = ids.into();
     parallel_tool_calls(parallel: bool) => parallel_tool_calls = parallel;
     logprobs(top: usize) => logprobs = Some(top);
+    prompt_logprobs(top: usize) => prompt_logprobs = Some(top);
     speculate(speculate: Speculation) => speculate = speculate;
     speculative_tokens(tokens: usize) => speculative_tokens = Some(tokens);
     chat(chat: ChatOptions) => chat = chat;

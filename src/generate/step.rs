@@ -1,9 +1,11 @@
 //! The computation of a generation.
 
 use crate::cancel::CancellationToken;
-use crate::error::{Result, SoftTokensError};
+use crate::error::{Error, Result, SoftTokensError};
 use crate::input::Rows;
 use crate::logits::Logits;
+use crate::scheduler::TakeLogits;
+use std::sync::Arc;
 
 /// What a generation needs of a model: the logits after some more tokens.
 pub trait Step {
@@ -24,6 +26,30 @@ pub trait Step {
         } else {
             Err(SoftTokensError::IdsOnly.into())
         }
+    }
+
+    /// Like [`forward_rows`](Self::forward_rows), where `to` takes the logits after each token. The default computes ids only, one
+    /// after the other.
+    ///
+    /// # Errors
+    /// The errors of [`forward_rows`](Self::forward_rows).
+    #[doc(hidden)] // its type is hidden too
+    fn forward_each(
+        &mut self,
+        rows: Rows<'_>,
+        to: &Arc<dyn TakeLogits>,
+        cancel: &CancellationToken,
+    ) -> Result<Logits> {
+        if !rows.own_spans().is_empty() {
+            return Err(SoftTokensError::IdsOnly.into());
+        }
+        let mut last = Err(Error::EmptyPrompt);
+        for (place, id) in rows.ids().iter().enumerate() {
+            let logits = self.forward(&[*id], cancel)?;
+            to.take(place, &logits);
+            last = Ok(logits);
+        }
+        last
     }
 
     /// The number of tokens that still fit in the context.
@@ -74,6 +100,15 @@ impl<S: Step + ?Sized> Step for &mut S {
 
     fn forward_rows(&mut self, rows: Rows<'_>, cancel: &CancellationToken) -> Result<Logits> {
         (**self).forward_rows(rows, cancel)
+    }
+
+    fn forward_each(
+        &mut self,
+        rows: Rows<'_>,
+        to: &Arc<dyn TakeLogits>,
+        cancel: &CancellationToken,
+    ) -> Result<Logits> {
+        (**self).forward_each(rows, to, cancel)
     }
 
     fn room(&self) -> usize {

@@ -84,7 +84,7 @@ impl Session {
             return Ok(Begun::Ahead(logits));
         }
         let count = if is_id { guesses.len().min(self.most_guesses()) } else { 0 };
-        let mut run = self.begin(tokens, None, cancel)?;
+        let mut run = self.begin(tokens, RunOutput::Last(None), cancel)?;
         let vocab = self.model.compute().vocab();
         // Without memory for the guesses it goes on without them.
         if count > 0

@@ -4,6 +4,7 @@ mod admission;
 #[path = "../common/mod.rs"]
 mod common;
 mod prefixes;
+mod prompt_logprobs;
 #[cfg(feature = "async")]
 mod scheduling;
 #[cfg(feature = "async")]

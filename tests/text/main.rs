@@ -7,6 +7,7 @@ mod anthropic;
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 mod build;
 mod chat;
+mod completions;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../../diagnostics/tests/hostile/edit.rs"]

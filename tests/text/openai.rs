@@ -173,7 +173,7 @@ fn what_cannot_be_meant_is_refused_by_its_name() {
         check("unknown", field, chat(fields).unwrap_err());
     }
     check("unknown", "tools", text(json!({ "prompt": "a", "tools": [] })).unwrap_err());
-    check("wrong", "best_of", text(json!({ "prompt": "a", "best_of": 2 })).unwrap_err());
+    check("wrong", "best_of", text(json!({ "prompt": "a", "best_of": 0 })).unwrap_err());
     check("wrong", "logprobs", text(json!({ "prompt": "a", "logprobs": true })).unwrap_err());
     for prompt in [json!(null), json!([]), json!(3), json!(["a", 3]), json!([[-1]]), json!([["a"]])] {
         check("wrong", "prompt", text(json!({ "prompt": prompt })).unwrap_err());
@@ -293,7 +293,9 @@ fn errors_have_the_status_of_their_kind() {
 
 /// The chunks of an answer, the usage last.
 pub(crate) fn chunks(model: &Model, request: &CompletionRequest) -> (Vec<Value>, Value) {
-    let mut builder = ChunkBuilder::new(request, model, "demo");
+    let (mut builder, mut request) = (ChunkBuilder::new(request, model, "demo"), request.clone());
+    request.tokenize(model).unwrap();
+    builder.with_prompts(&request);
     let (mut chunks, mut whole) = (Vec::new(), builder.whole());
     for (index, mut generation) in request.generations(model).unwrap().into_iter().enumerate() {
         chunks.extend(generation.by_ref().filter_map(|piece| builder.push(index, piece.unwrap())));

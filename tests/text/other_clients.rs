@@ -145,7 +145,7 @@ fn every_chunk_has_the_usage_so_far_on_request() {
     let mut request = chat(&fields).unwrap();
     let mut builder = model_factory_openai::ChunkBuilder::new(&request, &model, "demo");
     request.tokenize(&model).unwrap();
-    builder.count_prompts(&request);
+    builder.with_prompts(&request);
     let mut generation = request.generations(&model).unwrap().remove(0);
     let mut counts = Vec::new();
     for piece in generation.by_ref() {

@@ -20,7 +20,7 @@ use costs::StepCosts;
 use model_factory_spec::plan::{PREFILL_CHUNK, SHARED_STEP, StepRoom};
 use queue::{Caller, Queue, Steps, Waiting};
 use run::Phase;
-pub use run::{Run, RunOutput};
+pub use run::{Run, RunOutput, TakeLogits};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,6 +1,6 @@
 //! Pieces of generations -> the JSON of an answer, whole or in chunks.
 
-use super::request::{CompletionInput, CompletionRequest};
+use super::request::{CompletionInput, CompletionRequest, LogProbFields};
 use model_factory::generate::Timings;
 use model_factory::generate::{AnswerDelta, AnswerReader, LogProbs};
 use model_factory::tokenizer::Tokenizer;
@@ -9,6 +9,9 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The field with the mean log-probability of an answer, until the best are known.
+const LIKELY: &str = "mean_logprob";
 
 /// Pieces of the generations of a request -> chunks of its answer in OpenAI's form: objects `chat.completion.chunk` or
 /// `text_completion` with one choice each. Without streaming they are parts of a `chat.completion`, which [`append`]
@@ -26,8 +29,14 @@ pub struct ChunkBuilder {
     /// The stop strings of the request.
     stop: Vec<String>,
     stop_tokens: Vec<u32>,
-    /// How many answers there are to each prompt.
+    /// How many answers are computed for each prompt, and how many of them are the answer.
     n: usize,
+    best: usize,
+    /// Whether the answer begins with its prompt, and the texts of the prompts.
+    echo: Option<Vec<String>>,
+    /// The ids of the prompts, where something of them is in the answer.
+    prompts: Vec<Vec<u32>>,
+    logprobs: LogProbFields,
     tokenizer: Arc<Tokenizer>,
     choices: Vec<Choice>,
     prompt: usize,
@@ -46,6 +55,8 @@ struct Choice {
     said: Option<usize>,
     calls: usize,
     reasoning: usize,
+    /// The sum of the log-probabilities of its tokens, where they are known, and their number.
+    likely: (f64, usize),
 }
 
 impl ChunkBuilder {
@@ -70,7 +81,11 @@ impl ChunkBuilder {
                 .then_some(request.continuous_usage.then_some([0, 0])),
             stop: request.options.stop.clone(),
             stop_tokens: request.options.stop_tokens.clone(),
-            n: request.n.max(1),
+            n: request.best_of.max(1),
+            best: request.n,
+            echo: request.echo.then(|| texts(&request.input, model.tokenizer())),
+            prompts: Vec::new(),
+            logprobs: request.logprobs,
             tokenizer: Arc::clone(model.tokenizer()),
             choices: (0..request.answers()).map(|_| Choice::default()).collect(),
             prompt: 0,
@@ -81,10 +96,13 @@ impl ChunkBuilder {
         }
     }
 
-    /// Counts the prompts of `request`, once they are ids, where each chunk has the usage so far.
-    pub fn count_prompts(&mut self, request: &CompletionRequest) {
+    /// Takes the ids of the prompts of `request`, once they are ids, where chunks have something of them.
+    pub fn with_prompts(&mut self, request: &CompletionRequest) {
         if let (Some(Some([prompt, _])), CompletionInput::Ids(prompts)) = (&mut self.usage_so_far, &request.input) {
             *prompt = prompts.iter().map(Vec::len).sum();
+        }
+        if let (Some(_), CompletionInput::Ids(prompts)) = (request.options.prompt_logprobs, &request.input) {
+            self.prompts.clone_from(prompts);
         }
     }
 
@@ -96,11 +114,18 @@ impl ChunkBuilder {
         if let Some(Some([_, tokens])) = &mut self.usage_so_far {
             *tokens += usize::from(piece.token.is_some());
         }
+        if let Some(of_prompt) = piece.prompt_logprobs.take() {
+            return Some(self.of_prompt(index, &of_prompt));
+        }
         let choice = &mut self.choices[index];
         choice.reasoning += usize::from(piece.thinking && piece.token.is_some());
         // The answer to a text prompt has no separate thoughts.
         piece.thinking &= self.is_chat;
-        let token = piece.token.zip(piece.logprobs.take()).filter(|_| !piece.thinking);
+        let token = piece.token.zip(piece.logprobs.take());
+        if let Some((_, of)) = &token {
+            choice.likely = (choice.likely.0 + of.chosen, choice.likely.1 + 1);
+        }
+        let token = token.filter(|_| !piece.thinking && self.logprobs.tokens);
         let delta = choice.reader.push(piece);
         let says = token.is_some() || delta != AnswerDelta::default();
         says.then(|| self.chunk(index, delta, token, None))
@@ -139,6 +164,10 @@ impl ChunkBuilder {
         let delta = choice.reader.flush();
         let mut chunk = self.chunk(index, delta, None, Some(reason));
         chunk["choices"][0]["stop_reason"] = stop;
+        if self.best < self.n {
+            let (sum, tokens) = self.choices[index].likely;
+            chunk["choices"][0][LIKELY] = (sum / tokens.max(1) as f64).into();
+        }
         Ok(chunk)
     }
 
@@ -194,11 +223,14 @@ impl ChunkBuilder {
         let logprobs = token.map(|(id, of)| self.logprobs(id, &of, said.unwrap_or(0)));
         let mut chunk = json!({ "index": index, "logprobs": logprobs, "finish_reason": finish_reason });
         let choice = &mut self.choices[index];
-        choice.said = Some(said.unwrap_or(0) + delta.text.chars().count());
         if !self.is_chat {
-            chunk["text"] = delta.text.into();
+            let echo = self.echo.as_ref().filter(|_| said.is_none()).map(|texts| &*texts[index / self.n]);
+            let text = [echo.unwrap_or_default(), &delta.text].concat();
+            choice.said = Some(said.unwrap_or(0) + text.chars().count());
+            chunk["text"] = text.into();
             return self.with_choices(json!([chunk]));
         }
+        choice.said = Some(said.unwrap_or(0) + delta.text.chars().count());
         let mut message = Map::new();
         if said.is_none() {
             message.insert("role".into(), "assistant".into());
@@ -225,14 +257,51 @@ impl ChunkBuilder {
         self.with_choices(json!([chunk]))
     }
 
+    /// The chunk of a prompt whose log-probabilities are known: its text, if the answer begins with it.
+    fn of_prompt(&mut self, index: usize, of: &[LogProbs]) -> Value {
+        let mut chunk = self.chunk(index, AnswerDelta::default(), None, None);
+        let ids = self.prompts.get(index / self.n).map(Vec::as_slice).unwrap_or_default();
+        if self.echo.is_some() && self.logprobs.tokens {
+            let mut parts = json!({ "tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": [] });
+            let (mut decoder, mut offset) = (self.tokenizer.stream(), 0);
+            for (id, of) in ids.iter().zip(std::iter::once(None).chain(of.iter().map(Some))) {
+                extend(&mut parts, self.token_parts(*id, of, offset));
+                let mut text = String::new();
+                decoder.push(self.tokenizer.token_bytes(*id).unwrap_or_default(), &mut text);
+                offset += text.chars().count();
+            }
+            chunk["choices"][0]["logprobs"] = parts;
+        }
+        if self.logprobs.prompt {
+            let each = ids.iter().skip(1).zip(of).map(|(id, of)| {
+                let entry = |rank: Option<usize>, (id, logprob): (u32, f64)| {
+                    let of = json!({ "logprob": logprob, "rank": rank, "decoded_token": self.token_text(id) });
+                    (id.to_string(), of)
+                };
+                let chosen = entry(of.top.iter().position(|(top, _)| top == id).map(|place| place + 1), (*id, of.chosen));
+                let top = of.top.iter().enumerate().map(|(place, top)| entry(Some(place + 1), *top));
+                Value::Object(top.chain([chosen]).collect())
+            });
+            let all: Value = std::iter::once(Value::Null).chain(each).collect();
+            let of = if self.is_chat { &mut chunk } else { &mut chunk["choices"][0] };
+            of["prompt_logprobs"] = all;
+        }
+        chunk
+    }
+
     fn logprobs(&self, id: u32, of: &LogProbs, offset: usize) -> Value {
         if self.is_chat {
             let mut token = self.token(id, of.chosen);
             token["top_logprobs"] = of.top.iter().map(|(id, logprob)| self.token(*id, *logprob)).collect();
             return json!({ "content": [token] });
         }
-        let top: Map<String, Value> = of.top.iter().map(|(id, p)| (self.token_text(*id), (*p).into())).collect();
-        let (token, logprob) = (self.token_text(id), of.chosen);
+        self.token_parts(id, Some(of), offset)
+    }
+
+    /// A token in the log-probabilities of a text; nothing predicts the first of a prompt.
+    fn token_parts(&self, id: u32, of: Option<&LogProbs>, offset: usize) -> Value {
+        let top = of.map(|of| of.top.iter().map(|(id, p)| (self.token_text(*id), (*p).into())).collect::<Map<_, _>>());
+        let (token, logprob) = (self.token_text(id), of.map(|of| of.chosen));
         json!({ "tokens": [token], "token_logprobs": [logprob], "top_logprobs": [top], "text_offset": [offset] })
     }
 
@@ -259,10 +328,36 @@ pub fn append(whole: &mut Value, mut chunk: Value) {
             extend(whole, choice.take());
         }
     }
-    for name in ["usage", "timings"] {
+    for name in ["prompt_logprobs", "usage", "timings"] {
         if let (Some(value), Some(whole)) = (chunk.get_mut(name), whole.as_object_mut()) {
             whole.insert(name.into(), value.take());
         }
+    }
+}
+
+/// Keeps of every `of` answers of [`ChunkBuilder::whole`] the `n` whose tokens are the most likely, in that order.
+pub fn keep_best(whole: &mut Value, n: usize, of: usize) {
+    let Some(choices) = whole.get_mut("choices").and_then(Value::as_array_mut).filter(|_| n < of) else { return };
+    let likely = |choice: &Value| choice[LIKELY].as_f64().unwrap_or(f64::NEG_INFINITY);
+    let mut best = Vec::new();
+    for group in choices.chunks_mut(of) {
+        group.sort_by(|a, b| likely(b).total_cmp(&likely(a))); // the first of equals comes first
+        for choice in group.iter_mut().take(n) {
+            let mut choice = choice.take();
+            choice["index"] = best.len().into();
+            choice.as_object_mut().map(|choice| choice.remove(LIKELY));
+            best.push(choice);
+        }
+    }
+    *choices = best;
+}
+
+/// The texts of prompts; those of ids as they are decoded.
+fn texts(input: &CompletionInput, tokenizer: &Tokenizer) -> Vec<String> {
+    match input {
+        CompletionInput::Texts(texts) => texts.clone(),
+        CompletionInput::Ids(prompts) => prompts.iter().map(|ids| tokenizer.decode(ids)).collect(),
+        CompletionInput::Messages(_) => Vec::new(),
     }
 }
 

@@ -12,7 +12,7 @@ mod outline;
 mod request;
 mod tools;
 
-pub use chunks::{ChunkBuilder, append};
+pub use chunks::{ChunkBuilder, append, keep_best};
 pub use embedding::EmbeddingRequest;
 pub use error::{ApiError, RequestError};
 pub use outline::Outline;

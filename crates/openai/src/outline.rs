@@ -69,15 +69,15 @@ struct Seen {
     is_prompt: bool,
     /// The number of prompts in a list.
     prompts: usize,
-    /// The number of answers to each prompt that the outermost object asks for.
-    n: Option<u64>,
+    /// The number of answers to each prompt that the outermost object asks for, and of those of which it wants the best.
+    n: [Option<u64>; 2],
     /// Whether the outermost object has tools.
     has_tools: bool,
 }
 
 impl Seen {
     fn answers(self) -> usize {
-        let n = self.n.and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1);
+        let n = self.n.into_iter().flatten().max().and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1);
         n.saturating_mul(self.prompts.max(1))
     }
 }
@@ -147,7 +147,8 @@ impl<'de> Visitor<'de> for Count<'_> {
             let seen = fields.next_value_seed(Count { is_outer: false, ..self })?;
             // If a field is repeated the last one counts, as in parsing.
             match name {
-                Name::N if self.is_outer => outer.n = seen.number,
+                Name::N if self.is_outer => outer.n[0] = seen.number,
+                Name::BestOf if self.is_outer => outer.n[1] = seen.number,
                 Name::Prompt if self.is_outer => outer.prompts = seen.prompts,
                 Name::Tools => outer.has_tools = true,
                 _ => {}
@@ -159,9 +160,10 @@ impl<'de> Visitor<'de> for Count<'_> {
 
 /// The names of the fields that affect the number of answers or the memory of each.
 #[derive(Deserialize)]
-#[serde(field_identifier, rename_all = "lowercase")]
+#[serde(field_identifier, rename_all = "snake_case")]
 enum Name {
     N,
+    BestOf,
     Prompt,
     #[serde(alias = "functions")]
     Tools,

@@ -28,6 +28,13 @@ pub struct CompletionRequest {
     pub input: CompletionInput,
     /// The number of answers to each prompt, from 1 to 128.
     pub n: usize,
+    /// How many answers to each prompt are computed, at least `n`: the `n` whose tokens have the greatest mean log-probability are
+    /// the answer.
+    pub best_of: usize,
+    /// Whether the text of an answer begins with its prompt.
+    pub echo: bool,
+    /// The fields of the answer that have log-probabilities.
+    pub(crate) logprobs: LogProbFields,
     /// Whether the answer is streamed as events.
     pub stream: bool,
     /// Whether the events end with the usage.
@@ -41,6 +48,15 @@ pub struct CompletionRequest {
     /// Adapters (LoRA) by the numbers that the server has given them, each with a scale; not together with
     /// a [`model`](Self::model) that is an adapter. The server has to put them into the options.
     pub lora: Option<Vec<(usize, f64)>>,
+}
+
+/// The fields of an answer that have log-probabilities.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct LogProbFields {
+    /// Whether `logprobs` has those of the answer, and of the prompt that it begins with.
+    pub(crate) tokens: bool,
+    /// Whether `prompt_logprobs` has those of the prompt, as in vLLM.
+    pub(crate) prompt: bool,
 }
 
 /// An entry of `lora`, as in llama.cpp's server.
@@ -115,6 +131,7 @@ impl CompletionRequest {
             (false, None | Some(0)) => None,
             (false, Some(_)) => return Err(fields.at("top_logprobs").wrong("expected logprobs to be true")),
         };
+        request.logprobs.tokens = options.logprobs.is_some();
         request.has_functions = tools::read(&mut fields, options)?;
         options.chat.continue_final_message = fields.take("continue_final_message")?.unwrap_or(false);
         if options.chat.continue_final_message {
@@ -147,7 +164,20 @@ impl CompletionRequest {
         let mut fields = Fields::parse(body)?;
         let input = CompletionInput::take(&mut fields, "prompt")?;
         let mut request = CompletionRequest::read(&mut fields, input)?;
-        request.options.logprobs = fields.count("logprobs", None)?;
+        let options = &mut request.options;
+        options.logprobs = fields.count("logprobs", None)?;
+        request.echo = fields.take("echo")?.unwrap_or(false);
+        request.logprobs.tokens = options.logprobs.is_some();
+        if request.echo {
+            options.prompt_logprobs = options.prompt_logprobs.max(options.logprobs);
+        }
+        request.best_of = fields.count("best_of", None)?.unwrap_or(request.n);
+        let expected = format_args!("expected a whole number from n, which is {}, to {MAX_ANSWERS}", request.n);
+        fields.at("best_of").ensure((request.n..=MAX_ANSWERS).contains(&request.best_of), expected)?;
+        if request.best_of > request.n {
+            fields.at("best_of").ensure(!request.stream, "the best are known at the end, expected no stream")?;
+            options.logprobs = options.logprobs.or(Some(0));
+        }
         fields.end()?;
         Ok(request)
     }
@@ -188,11 +218,16 @@ impl CompletionRequest {
         let expected = format_args!("expected a whole number from 1 to {MAX_ANSWERS}");
         fields.at("n").ensure((1..=MAX_ANSWERS).contains(&n), expected)?;
         let lora: Option<Vec<Lora>> = fields.take("lora")?;
+        options.prompt_logprobs = fields.count("prompt_logprobs", None)?;
+        let logprobs = LogProbFields { tokens: false, prompt: options.prompt_logprobs.is_some() };
         Ok(CompletionRequest {
             model: fields.take("model")?,
             lora: lora.map(|lora| lora.into_iter().map(|Lora { id, scale }| (id, scale)).collect()),
             input,
             n,
+            best_of: n,
+            echo: false,
+            logprobs,
             stream: fields.take("stream")?.unwrap_or(false),
             include_usage,
             continuous_usage,
@@ -206,9 +241,9 @@ impl CompletionRequest {
         self.input.prompts().iter().any(Prompt::has_images)
     }
 
-    /// The number of all answers: [`n`](Self::n) to each prompt.
+    /// The number of all answers that are computed: [`best_of`](Self::best_of) to each prompt.
     pub fn answers(&self) -> usize {
-        self.input.count().saturating_mul(self.n)
+        self.input.count().saturating_mul(self.best_of)
     }
 
     /// Renders and tokenizes the prompts ahead of [`generations`](Self::generations), which then only compiles the grammar. The
@@ -244,7 +279,7 @@ impl CompletionRequest {
     /// # Errors
     /// The errors of [`Model::generations`].
     pub fn generations(&self, model: &Model) -> model_factory::Result<Vec<Generation<Session>>> {
-        let of = |prompt| model.generations(prompt, self.n, &self.options);
+        let of = |prompt| model.generations(prompt, self.best_of, &self.options);
         Ok(self.input.prompts().into_iter().map(of).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 }

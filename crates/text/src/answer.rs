@@ -27,6 +27,8 @@ pub struct Answer {
     /// The log-probability of each token, including thoughts, if
     /// `GenerateOptions::logprobs` asks for them.
     pub logprobs: Vec<f64>,
+    /// How probable the model found each token of the prompt after the first, if `GenerateOptions::prompt_logprobs` asks for it.
+    pub prompt_logprobs: Vec<LogProbs>,
     /// Whether a message with calls has either thoughts or content, but not both (gpt-oss).
     either: bool,
 }
@@ -41,6 +43,7 @@ impl Answer {
         let mut reader = AnswerReader::default();
         for piece in pieces {
             let mut piece = piece?;
+            answer.prompt_logprobs.extend(piece.prompt_logprobs.take().into_iter().flatten());
             answer.logprobs.extend(piece.logprobs.take().map(|of| of.chosen));
             answer.add(reader.push(piece))?;
         }

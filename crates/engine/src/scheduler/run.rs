@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::input::{Input, Rows};
 use crate::memory;
 use model_factory_spec::plan::{KV_PAGE, PREFILL_CHUNK};
+use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -54,6 +55,18 @@ pub struct Run {
     pub(super) tokens: usize,
 }
 
+/// Takes the logits of each token of a run as they are computed, so that they are not all held.
+pub trait TakeLogits: Debug + Send + Sync {
+    /// The logits `[vocab]` after the token at `index` of those that are new to the sequence. Each comes once, in order.
+    fn take(&self, index: usize, logits: &[f32]);
+
+    /// How many of the first tokens need no logits, as what is made of them is known; never all. It may grow while the run waits for
+    /// another one that begins alike.
+    fn known(&self) -> usize {
+        0
+    }
+}
+
 /// What is wanted of a run, and what of that was computed. Complete.
 #[derive(Debug)]
 pub enum RunOutput {
@@ -65,6 +78,15 @@ pub enum RunOutput {
         logits: Vec<f32>,
         /// Tokens whose logits are there. They are not computed again where the cache has forgotten these tokens.
         tokens: usize,
+    },
+    /// The logits of each token that is new to the sequence, which `to` takes as they come, and those of the last token.
+    Each {
+        /// What takes them.
+        to: Arc<dyn TakeLogits>,
+        /// Tokens whose logits were taken or are known. They are not computed again where the cache has forgotten these tokens.
+        tokens: usize,
+        /// The logits of the last token, `[vocab]`.
+        last: Option<Vec<f32>>,
     },
     /// The vector of a text.
     Pooled(Text),
@@ -198,6 +220,9 @@ impl Run {
 
     /// Takes up to `most` positions by `adopt`, and counts those that are new to the sequence.
     fn adopt_by(&mut self, most: usize, adopt: impl FnOnce(&mut KvCache, Rows<'_>, Rotation)) {
+        if let RunOutput::Each { to, tokens, .. } = &mut self.output {
+            *tokens = to.known().max(*tokens);
+        }
         let start = self.cache.len().max(self.before);
         let adoptable = self.adoptable().min(most);
         adopt(&mut self.cache, self.input.rows().slice(0..adoptable), self.rotation);
@@ -209,7 +234,16 @@ impl Run {
         match self.output {
             RunOutput::Last(_) => self.input.len().saturating_sub(1),
             RunOutput::All { .. } => self.before,
+            RunOutput::Each { tokens, .. } => self.before + tokens,
             RunOutput::Pooled(_) => 0,
+        }
+    }
+
+    /// Like [`adoptable`](Self::adoptable), once `other` is computed.
+    fn adoptable_of(&self, other: &Run) -> usize {
+        match (&self.output, &other.output) {
+            (RunOutput::Each { .. }, RunOutput::Each { .. }) => self.input.len().saturating_sub(1),
+            _ => self.adoptable(),
         }
     }
 
@@ -226,7 +260,7 @@ impl Run {
             && self.rotation == other.rotation
             && self.cache.salt() == other.cache.salt()
             && self.cache.adapters() == other.cache.adapters()
-            && end <= self.adoptable().min(other.input.len())
+            && end <= self.adoptable_of(other).min(other.input.len())
             && self.input.rows().starts_with(other.input.rows().slice(0..end))
     }
 
@@ -251,7 +285,9 @@ impl Run {
     pub(super) fn pending(&self) -> usize {
         let cached = self.cache.len();
         let end = match self.output {
-            RunOutput::All { tokens, .. } if cached < self.before + tokens => self.before + tokens,
+            RunOutput::All { tokens, .. } | RunOutput::Each { tokens, .. } if cached < self.before + tokens => {
+                self.before + tokens
+            }
             _ => self.input.len(),
         };
         end - cached
@@ -259,7 +295,11 @@ impl Run {
 
     /// Whether the logits of every token that its next step computes are wanted.
     pub(super) fn wants_all(&self) -> bool {
-        matches!(self.output, RunOutput::All { tokens, .. } if self.cache.len() >= self.before + tokens)
+        let all = match self.output {
+            RunOutput::All { tokens, .. } | RunOutput::Each { tokens, .. } => Some(tokens),
+            RunOutput::Last(_) | RunOutput::Pooled(_) => None,
+        };
+        all.is_some_and(|tokens| self.cache.len() >= self.before + tokens)
     }
 
     /// Whether the step computes positions whose hidden states are wanted: of a long prompt only the last ones.
@@ -272,7 +312,7 @@ impl Run {
         let end = start + self.tokens;
         let rows = match &self.output {
             RunOutput::Last(_) if end == reach => OutputRows::Last,
-            RunOutput::All { .. } if self.wants_all() => OutputRows::All,
+            RunOutput::All { .. } | RunOutput::Each { .. } if self.wants_all() => OutputRows::All,
             RunOutput::Pooled(text) => text.rows(start, end == reach),
             _ => OutputRows::None,
         };
@@ -289,7 +329,7 @@ impl Run {
                 let states = &hidden_states[rows.start * width..rows.end * width];
                 text.add(start, states, width).map_err(Error::from)
             }
-            RunOutput::Last(_) | RunOutput::All { .. } => Ok(()),
+            RunOutput::Last(_) | RunOutput::All { .. } | RunOutput::Each { .. } => Ok(()),
         };
         if is_done || added.is_err() {
             self.cache.truncate(0); // its pages are for those of the next step
@@ -304,6 +344,16 @@ impl Run {
             RunOutput::All { logits, tokens } => {
                 *tokens += rows.len();
                 rows.for_each(|row| logits.extend_from_slice(computed.row(row)));
+            }
+            RunOutput::Each { to, tokens, last } => {
+                for row in rows {
+                    let row = computed.row(row);
+                    to.take(*tokens, row);
+                    *tokens += 1;
+                    if self.before + *tokens == self.input.len() {
+                        *last = Some(memory::copied(row, "logits")?);
+                    }
+                }
             }
             // The only row there is.
             RunOutput::Last(last) if computed.rows() == 1 => *last = logits.take().map(Logits::into_values),

@@ -29,6 +29,9 @@ pub struct Piece {
     /// A tool call that is complete with this token, if [`ChatOptions::tools`](crate::ChatOptions::tools) has tools and
     /// the chat template shows the format of calls. The text of a call is then not in `text`, unless it breaks the format.
     pub tool_call: Option<ToolCall>,
+    /// How probable the model found each token of the prompt after the first, where `GenerateOptions::prompt_logprobs` asks for
+    /// it. It comes once, in a piece of its own before all others.
+    pub prompt_logprobs: Option<Vec<LogProbs>>,
 }
 
 /// Natural log-probabilities of the model at one step, before penalties, temperature and all other options: by the softmax
@@ -36,7 +39,7 @@ pub struct Piece {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LogProbs {
-    /// The log-probability of the token that was chosen.
+    /// The log-probability of the token that was chosen, or that the prompt has.
     pub chosen: f64,
     /// The most likely tokens and their log-probabilities, in order; on a tie the lower id comes first.
     pub top: Vec<(u32, f64)>,
