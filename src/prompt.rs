@@ -27,6 +27,14 @@ pub enum Prompt<'a> {
     /// Like `Text`, but untrusted: special tokens spelled in it are letters like any others
     /// ([`Tokenizer::encode_ordinary`](crate::tokenizer::Tokenizer::encode_ordinary)).
     OrdinaryText(&'a str),
+    /// The text before a place and the text after it: what is generated is the text between, by a model that was trained for it (fill
+    /// in the middle). Both are untrusted, as `OrdinaryText` is. The tokens around them also end the generation.
+    Infill {
+        /// The text before the place.
+        prefix: &'a str,
+        /// The text after it.
+        suffix: &'a str,
+    },
     /// Ids as they are.
     Ids(&'a [u32]),
     /// Ids as they are, and images.
@@ -44,7 +52,7 @@ impl Prompt<'_> {
         match self {
             Prompt::Input(input) => !input.spans().is_empty(),
             Prompt::Messages(messages) => messages.iter().any(|message| !message.images.is_empty()),
-            Prompt::Text(_) | Prompt::OrdinaryText(_) | Prompt::Ids(_) => false,
+            Prompt::Text(_) | Prompt::OrdinaryText(_) | Prompt::Infill { .. } | Prompt::Ids(_) => false,
         }
     }
 }
@@ -156,6 +164,10 @@ impl Model {
             Prompt::Input(input) => return Ok(input.ids().into()),
             Prompt::Text(text) => (text, 0..text.len()),
             Prompt::OrdinaryText(text) => (text, 0..0),
+            Prompt::Infill { prefix, suffix } => {
+                let (text, spans) = self.tokenizer().infill_prompt(prefix, suffix)?;
+                return self.encoded(&text, &spans, limit).map(Cow::Owned);
+            }
             Prompt::Messages(messages) => {
                 let template = ChatTemplate::of(&self.spec().tokenizer, options)?;
                 let rendered = template.render_with_spans(messages, options, true)?;
@@ -273,6 +285,7 @@ impl Session {
             return Err(EmbedError::NoHead.into());
         }
         let (limit, cancel) = (model.context_length(), options.cancel.clone().unwrap_or_default());
+        let is_infill = matches!(prompt, Prompt::Infill { .. });
         let given = model.prompt_rows(prompt, &options.template_options(), limit, &cancel)?;
         let prompt = given.rows();
         self.check_within(prompt, limit)?;
@@ -293,7 +306,10 @@ impl Session {
         let before = prompt.slice(0..common).ids();
         let mut rest = Input::default();
         rest.extend(prompt.slice(common..prompt.len()))?;
-        let (tokenizer, stop) = (Arc::clone(model.tokenizer()), StopTokens::from(&model.spec().tokenizer));
+        let (tokenizer, mut stop) = (Arc::clone(model.tokenizer()), StopTokens::from(&model.spec().tokenizer));
+        if is_infill {
+            stop.extend(tokenizer.infill_stops());
+        }
         let sampling = options.sampling.or(&model.spec().sampling);
         let positions = prompt.len().saturating_add(options.max_tokens.saturating_sub(1)).min(limit);
         let mut state = State::new(tokenizer, before, rest, stop, options, &sampling)?;

@@ -135,3 +135,57 @@ fn prompt_logprobs_have_the_form_of_vllm() {
     let tokens = whole["usage"]["prompt_tokens"].as_u64().unwrap();
     assert_eq!(whole["prompt_logprobs"].as_array().unwrap().len() as u64, tokens, "{whole}");
 }
+
+/// The demo with a tokenizer whose last three tokens are those of fill in the middle.
+fn infilling(folder: &std::path::Path) -> Model {
+    let demo = std::fs::read_to_string(common::repository().join("fixtures/demo/tokenizer.json")).unwrap();
+    let mut tokenizer: Value = serde_json::from_str(&demo).unwrap();
+    let marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
+    let vocabulary = tokenizer["model"]["vocab"].as_object_mut().unwrap();
+    let replaced: Vec<String> =
+        vocabulary.iter().filter(|(_, id)| id.as_u64() >= Some(509)).map(|(token, _)| token.clone()).collect();
+    replaced.iter().for_each(|token| drop(vocabulary.remove(token)));
+    let makes = |merge: &Value| match merge {
+        Value::String(pair) => replaced.contains(&pair.replacen(' ', "", 1)),
+        pair => replaced.contains(&[pair[0].as_str().unwrap(), pair[1].as_str().unwrap()].concat()),
+    };
+    tokenizer["model"]["merges"].as_array_mut().unwrap().retain(|merge| !makes(merge));
+    for (id, mark) in (509..).zip(marks) {
+        let mut token = tokenizer["added_tokens"][0].clone();
+        (token["id"], token["content"]) = (json!(id), json!(mark));
+        tokenizer["added_tokens"].as_array_mut().unwrap().push(token);
+    }
+    let path = folder.join("tokenizer.json");
+    std::fs::write(&path, tokenizer.to_string()).unwrap();
+    common::builder().tokenizer(&path).load(common::demo()).unwrap()
+}
+
+#[test]
+fn a_suffix_asks_for_the_text_between() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = infilling(folder.path());
+    let tokenizer = model.tokenizer();
+    let (prefix, suffix) = ("There was <|fim_middle|> a", " who ran.");
+    let part = |text: &str| tokenizer.encode_ordinary(text, false).unwrap();
+    // Neither text can spell a mark.
+    let ids = [&[0, 509][..], &part(prefix), &[510], &part(suffix), &[511]].concat();
+    let mut request = text(&json!({ "prompt": prefix, "suffix": suffix, "max_tokens": 12 })).unwrap();
+    let answer = chunks(&model, &request).1["choices"][0]["text"].take();
+    request.tokenize(&model).unwrap();
+    assert_eq!(request.input, model_factory_openai::CompletionInput::Ids(vec![ids.clone()]));
+    assert_eq!(request.options.stop_tokens, [509, 510, 511], "a mark ends it");
+    let options = GenerateOptions::default().max_tokens(12).temperature(0.0).stop_tokens([509, 510, 511]);
+    assert_eq!(answer, json!(model.generate(&ids, &options).unwrap().text().unwrap()));
+    let infill = model_factory::Prompt::Infill { prefix, suffix };
+    assert_eq!(model.prompt_ids(infill, &options.chat).unwrap(), ids);
+
+    let mut without = text(&json!({ "suffix": suffix })).unwrap();
+    let error = without.tokenize(&demo()).unwrap_err();
+    assert!(error.to_string().contains("no tokens to fill in the middle"), "{error}");
+    assert_eq!(model_factory_openai::ApiError::of(&error, "prompt").status, 400);
+    for wrong in [json!({ "prompt": [1, 2], "suffix": "a" }), json!({ "suffix": "a", "echo": true })] {
+        let error = text(&wrong).unwrap_err();
+        assert!(matches!(error, RequestError::Wrong { .. }), "{error}");
+    }
+    assert!(text(&json!({ "suffix": "" })).is_ok());
+}

@@ -357,7 +357,7 @@ fn texts(input: &CompletionInput, tokenizer: &Tokenizer) -> Vec<String> {
     match input {
         CompletionInput::Texts(texts) => texts.clone(),
         CompletionInput::Ids(prompts) => prompts.iter().map(|ids| tokenizer.decode(ids)).collect(),
-        CompletionInput::Messages(_) => Vec::new(),
+        CompletionInput::Messages(_) | CompletionInput::Infill { .. } => Vec::new(),
     }
 }
 

@@ -54,7 +54,9 @@ impl EmbeddingRequest {
         let embeddings = match &self.input {
             CompletionInput::Ids(ids) => model.embeddings_of_ids(ids, &self.options)?,
             CompletionInput::Texts(texts) => model.embeddings(texts, &self.options)?,
-            CompletionInput::Messages(_) => return Err(Error::Internal("messages have no vector".into())),
+            CompletionInput::Messages(_) | CompletionInput::Infill { .. } => {
+                return Err(Error::Internal("messages have no vector".into()));
+            }
         };
         let data = embeddings.vectors().enumerate().map(|(index, vector)| {
             let embedding = if self.base64 {

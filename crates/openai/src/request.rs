@@ -77,6 +77,13 @@ pub enum CompletionInput {
     Texts(Vec<String>),
     /// The ids of each prompt.
     Ids(Vec<Vec<u32>>),
+    /// Texts before a place, and the text after it: what is between is the answer.
+    Infill {
+        /// The text before the place, for each answer.
+        prefixes: Vec<String>,
+        /// The text after it.
+        suffix: String,
+    },
 }
 
 impl CompletionInput {
@@ -98,7 +105,7 @@ impl CompletionInput {
     pub fn count(&self) -> usize {
         match self {
             CompletionInput::Messages(_) => 1,
-            CompletionInput::Texts(texts) => texts.len(),
+            CompletionInput::Texts(texts) | CompletionInput::Infill { prefixes: texts, .. } => texts.len(),
             CompletionInput::Ids(prompts) => prompts.len(),
         }
     }
@@ -108,6 +115,9 @@ impl CompletionInput {
             CompletionInput::Messages(messages) => vec![messages.into()],
             CompletionInput::Texts(texts) => texts.iter().map(Prompt::from).collect(),
             CompletionInput::Ids(prompts) => prompts.iter().map(Prompt::from).collect(),
+            CompletionInput::Infill { prefixes, suffix } => {
+                prefixes.iter().map(|prefix| Prompt::Infill { prefix, suffix }).collect()
+            }
         }
     }
 }
@@ -162,13 +172,22 @@ impl CompletionRequest {
     /// An error that names the field, if the body is invalid.
     pub fn text(body: &[u8]) -> Result<CompletionRequest, RequestError> {
         let mut fields = Fields::parse(body)?;
-        let input = CompletionInput::take(&mut fields, "prompt")?;
+        let mut input = CompletionInput::take(&mut fields, "prompt")?;
+        let suffix: Option<String> = fields.take("suffix")?;
+        if let Some(suffix) = suffix.filter(|suffix| !suffix.is_empty()) {
+            let CompletionInput::Texts(prefixes) = input else {
+                return Err(fields.at("suffix").wrong("the prompt has ids, expected a text"));
+            };
+            input = CompletionInput::Infill { prefixes, suffix };
+        }
         let mut request = CompletionRequest::read(&mut fields, input)?;
         let options = &mut request.options;
         options.logprobs = fields.count("logprobs", None)?;
         request.echo = fields.take("echo")?.unwrap_or(false);
         request.logprobs.tokens = options.logprobs.is_some();
         if request.echo {
+            let is_infill = matches!(request.input, CompletionInput::Infill { .. });
+            fields.at("echo").ensure(!is_infill, "suffix is given too, expected false")?;
             options.prompt_logprobs = options.prompt_logprobs.max(options.logprobs);
         }
         request.best_of = fields.count("best_of", None)?.unwrap_or(request.n);
@@ -260,6 +279,9 @@ impl CompletionRequest {
         let limit = model.context_length();
         let ids = |prompt| model.prompt_ids_within(prompt, &options, limit).map(Cow::into_owned);
         let ids = self.input.prompts().into_iter().map(ids).collect::<Result<_, _>>()?;
+        if matches!(self.input, CompletionInput::Infill { .. }) {
+            self.options.stop_tokens.extend(model.tokenizer().infill_stops());
+        }
         self.input = CompletionInput::Ids(ids);
         Ok(())
     }

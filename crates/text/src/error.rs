@@ -97,6 +97,9 @@ pub enum EncodeError {
     /// The character that `text` begins with has no token, and the vocabulary lacks the token `unknown`, or this key.
     #[error("{text:?} has no token, and the tokenizer's {unknown:?} in its place is none")]
     NoToken { text: String, unknown: String },
+    /// A text is to be filled in, and the vocabulary has no tokens for that.
+    #[error("the model's vocabulary has no tokens to fill in the middle, such as <|fim_prefix|>; leave the suffix out")]
+    NoInfill,
 }
 
 /// Why a model's chat template made no prompt of the messages.

@@ -7,6 +7,7 @@ mod encoder;
 mod files;
 mod finder;
 mod gguf;
+mod infill;
 mod merge;
 mod normalizer;
 mod numbers;
