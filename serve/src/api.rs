@@ -1,9 +1,10 @@
 //! Paths -> answers: access, the queue, and the handler of each path.
 
 use crate::access::Access;
-use crate::apis::{Api, Events, MESSAGES};
-use crate::budget::{self, Budget, Share};
+use crate::apis::{Api, Form, MESSAGES};
+use crate::budget::{self, Body, Budget, Share};
 use crate::metrics::Metrics;
+use crate::responses::{self, Earlier, Responses};
 use async_stream::stream;
 use axum::Router;
 use axum::extract::{MatchedPath, Path, Request, State};
@@ -16,7 +17,8 @@ use futures_util::stream::{self, StreamExt, TryStreamExt, select_all};
 use model_factory::{
     Adapter, CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Model, ToolChoice,
 };
-use model_factory_openai::{ApiError, ChunkBuilder, EmbeddingRequest, append, keep_best};
+use model_factory_openai::responses::previous;
+use model_factory_openai::{ApiError, ChunkBuilder, EmbeddingRequest, Outline, keep_best};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -48,6 +50,7 @@ pub(crate) struct Server {
     pub(crate) queue: Queue,
     pub(crate) budget: Budget,
     pub(crate) metrics: Metrics,
+    pub(crate) responses: Responses,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -116,13 +119,19 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
         .route("/v1/embeddings", post(embeddings))
         .route(MESSAGES, post(messages))
         .route("/v1/messages/count_tokens", post(message_tokens))
+        .route("/v1/responses", post(respond))
+        .route("/v1/responses/input_tokens", post(response_tokens))
+        .route("/v1/responses/{id}", get(responses::one).delete(responses::forget))
+        .route("/v1/responses/{id}/input_items", get(responses::input_items))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .layer(middleware::from_fn_with_state(Arc::clone(&server), guard))
         .with_state(server);
     let Some(origin) = origin else { return router };
     let cors = CorsLayer::new().allow_origin(AllowOrigin::exact(origin.clone()));
-    router.layer(cors.allow_methods([Method::GET, Method::POST]).allow_headers(AllowHeaders::mirror_request()))
+    router.layer(
+        cors.allow_methods([Method::GET, Method::POST, Method::DELETE]).allow_headers(AllowHeaders::mirror_request()),
+    )
 }
 
 /// The header by which a request is told from others, given back as it came, or made.
@@ -233,13 +242,30 @@ impl Server {
         options
     }
 
+    /// The body of a request of `api`, the memory that reading it takes, and what it goes on with.
+    async fn receive(&self, request: Request, api: Api) -> Result<(Body, Outline, Earlier), Refusal> {
+        let body = self.budget.body(request).await?;
+        let (body, mut outline) = self.budget.outline(body).await?;
+        if api != Api::Responses {
+            return Ok((body, outline, Earlier::default()));
+        }
+        let find = move || {
+            let previous = previous(&body.bytes);
+            Ok((body, previous))
+        };
+        let (body, previous) = blocking(find).await?;
+        let earlier = responses::earlier(self, previous.as_deref(), body.bytes.len())?;
+        // What the response repeats of the request is there twice.
+        outline.bytes = outline.bytes.saturating_mul(2).saturating_add(earlier.values());
+        Ok((body, outline, earlier))
+    }
+
     /// Answers a request of `api`.
     async fn complete(self: Arc<Self>, request: Request, api: Api) -> Answer {
         let input = api.input();
         let arrived = Instant::now();
         let cancel = CancelOnDrop(self.cancel.child());
-        let body = self.budget.body(request).await?;
-        let (body, outline) = self.budget.outline(body).await?;
+        let (body, outline, earlier) = self.receive(request, api).await?;
         // The places and the memory are held as long as the request is worked on, even if its client is gone.
         let held = self.queue.enter(outline.answers, self.budget.room(&outline)).await?;
         let (server, token, failed) = (Arc::clone(&self), cancel.0.clone(), move |error| ApiError::of(&error, input));
@@ -247,7 +273,7 @@ impl Server {
             if token.is_cancelled() {
                 return Err(failed(Error::Cancelled).into());
             }
-            let mut request = api.read(&body.bytes).map_err(ApiError::from)?;
+            let (mut request, form) = api.read(&body.bytes, &server, earlier)?;
             drop(body);
             let (name, adapter) = server.asked(request.model.as_deref())?;
             let name = name.to_owned();
@@ -263,9 +289,9 @@ impl Server {
             let mut builder = ChunkBuilder::new(&request, &server.model, &name);
             request.tokenize(&server.model).map_err(failed)?;
             builder.with_prompts(&request);
-            Ok((server, request, builder, held))
+            Ok((server, request, (builder, form), held))
         };
-        let (server, request, builder, (places, room)) = self.budget.read(outline, read).await?;
+        let (server, request, builders, (places, room)) = self.budget.read(outline, read).await?;
         let GenerateOptions { grammar, tool_choice, .. } = &request.options;
         let is_slow =
             request.has_images() || grammar.is_some() || !matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
@@ -273,16 +299,18 @@ impl Server {
             let generations = request.generations(&server.model).map_err(failed)?.into_iter();
             let streams: Vec<GenerationStream> = generations.map(Generation::into_stream).collect();
             // Each answer keeps tools and grammar; nothing else of the request is kept.
-            let is_kept = request.options.chat.tools.is_some() || request.options.grammar.is_some();
+            let is_kept = request.options.chat.tools.is_some()
+                || request.options.grammar.is_some()
+                || matches!(builders.1, Form::Responses(_));
             let how = (request.stream, request.include_usage || !request.stream);
             let best = (request.n, request.best_of);
             drop(request);
             let held: Held = (places, room.filter(|_| is_kept).map(budget::kept));
-            Ok((builder, streams, (how, best), held))
+            Ok((builders, streams, (how, best), held))
         };
         // Grammars are compiled, and images computed, one at a time: a request that waits for its turn must not stop others.
         let begun = if is_slow { blocking(begin).await } else { self.budget.read(outline, begin).await };
-        let (mut builder, streams, ((is_stream, with_usage), (n, best_of)), held) = begun?;
+        let ((mut builder, mut form), streams, ((is_stream, with_usage), (n, best_of)), held) = begun?;
         let whole = builder.whole();
         let mut arrived = Some(arrived);
         // The chunks as they come, and `None` after the last one; dropping them cancels the generations.
@@ -327,16 +355,16 @@ impl Server {
             yield Ok(None);
         };
         if !is_stream {
-            let append = |mut whole, chunk: Option<Value>| async {
-                chunk.into_iter().for_each(|chunk| append(&mut whole, chunk));
-                Ok(whole)
+            let append = |(mut form, mut whole): (Form, Value), chunk: Option<Value>| async move {
+                chunk.into_iter().for_each(|chunk| form.append(&mut whole, chunk));
+                Ok((form, whole))
             };
-            let mut whole = chunks.try_fold(whole, append).await?;
+            let (form, mut whole) = chunks.try_fold((form, whole), append).await?;
             keep_best(&mut whole, n, best_of);
-            return Ok(json_body(api.whole(whole).to_string()));
+            return Ok(json_body(form.whole(whole).to_string()));
         }
-        let mut form = Events::new(api);
-        let events = chunks.flat_map(move |chunk| stream::iter(form.of(chunk).into_iter().map(Ok::<_, Infallible>)));
+        let events =
+            chunks.flat_map(move |chunk| stream::iter(form.events(chunk).into_iter().map(Ok::<_, Infallible>)));
         Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
     }
 }
@@ -352,7 +380,7 @@ pub(crate) async fn done<T>(task: JoinHandle<Result<T, Refusal>>) -> Result<T, R
     task.await.unwrap_or_else(|error| Err(ApiError::of(&Error::Internal(error.to_string()), "").into()))
 }
 
-fn json_body(text: String) -> Response {
+pub(crate) fn json_body(text: String) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
@@ -407,6 +435,10 @@ async fn messages(State(server): State<Arc<Server>>, request: Request) -> Respon
     server.complete(request, Api::Messages).await.unwrap_or_else(|refusal| refusal.response(Api::Messages))
 }
 
+async fn respond(State(server): State<Arc<Server>>, request: Request) -> Answer {
+    server.complete(request, Api::Responses).await
+}
+
 async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answer {
     let body = server.budget.body(request).await?;
     let (body, outline) = server.budget.outline(body).await?;
@@ -438,20 +470,27 @@ async fn message_tokens(State(server): State<Arc<Server>>, request: Request) -> 
     count(server, request, Api::Messages).await.unwrap_or_else(|refusal| refusal.response(Api::Messages))
 }
 
+async fn response_tokens(State(server): State<Arc<Server>>, request: Request) -> Answer {
+    count(server, request, Api::Responses).await
+}
+
 /// The tokens of a conversation, without answering it.
 async fn count(server: Arc<Server>, request: Request, api: Api) -> Answer {
-    let body = server.budget.body(request).await?;
-    let (body, outline) = server.budget.outline(body).await?;
+    let (body, outline, earlier) = server.receive(request, api).await?;
     let held = server.queue.enter(1, server.budget.room(&outline)).await?;
     let count = {
         let server = Arc::clone(&server);
         move || {
             let _held: Held = held;
-            let request = api.read(&body.bytes).map_err(ApiError::from)?;
+            let (request, _) = api.read(&body.bytes, &server, earlier)?;
             drop(body);
             server.asked(request.model.as_deref())?;
-            let tokens = request.input_tokens(&server.model).map_err(|error| ApiError::of(&error, "messages"))?;
-            Ok(json!({ "input_tokens": tokens }).to_string())
+            let tokens = request.input_tokens(&server.model).map_err(|error| ApiError::of(&error, api.input()))?;
+            let mut counted = json!({ "input_tokens": tokens });
+            if api == Api::Responses {
+                counted["object"] = "response.input_tokens".into();
+            }
+            Ok(counted.to_string())
         }
     };
     Ok(json_body(server.budget.read(outline, count).await?))

@@ -1,9 +1,13 @@
 //! The APIs: how each reads a request, and in which form it gives an answer and an error.
 
+use crate::api::{Refusal, Server};
+use crate::responses::Earlier;
 use axum::response::sse::Event;
 use model_factory_openai::anthropic::{self, MessageBuilder};
-use model_factory_openai::{ApiError, CompletionRequest, RequestError};
+use model_factory_openai::responses::{self, ResponseBuilder};
+use model_factory_openai::{ApiError, CompletionRequest, append};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// An API whose requests are completed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,6 +18,8 @@ pub(crate) enum Api {
     Text,
     /// `messages` of Anthropic.
     Messages,
+    /// `responses` of OpenAI.
+    Responses,
 }
 
 /// The path of Anthropic's API, and the beginning of others of it.
@@ -25,53 +31,90 @@ impl Api {
         if path.starts_with(MESSAGES) { Api::Messages } else { Api::Chat }
     }
 
-    pub(crate) fn read(self, body: &[u8]) -> Result<CompletionRequest, RequestError> {
-        match self {
-            Api::Chat => CompletionRequest::chat(body),
-            Api::Text => CompletionRequest::text(body),
-            Api::Messages => anthropic::request(body),
-        }
+    /// The request in `body`, and the form of its answer. `earlier` is what it goes on with.
+    pub(crate) fn read(
+        self,
+        body: &[u8],
+        server: &Arc<Server>,
+        earlier: Earlier,
+    ) -> Result<(CompletionRequest, Form), Refusal> {
+        let read = match self {
+            Api::Chat => CompletionRequest::chat(body).map(|request| (request, Form::OpenAi)),
+            Api::Text => CompletionRequest::text(body).map(|request| (request, Form::OpenAi)),
+            Api::Messages => {
+                anthropic::request(body).map(|request| (request, Form::Messages(MessageBuilder::default())))
+            }
+            Api::Responses => responses::request(body, &earlier.items())
+                .map(|(request, builder)| (request, Form::Responses(Box::new((builder, earlier, Arc::clone(server)))))),
+        };
+        Ok(read.map_err(ApiError::from)?)
     }
 
     /// The field with the prompt, for errors.
     pub(crate) fn input(self) -> &'static str {
-        if self == Api::Text { "prompt" } else { "messages" }
+        match self {
+            Api::Text => "prompt",
+            Api::Responses => "input",
+            Api::Chat | Api::Messages => "messages",
+        }
     }
 
     /// The body of an answer that is an error.
     pub(crate) fn error(self, error: &ApiError) -> Value {
         if self == Api::Messages { anthropic::error(error) } else { error.json() }
     }
-
-    /// The body of a whole answer.
-    pub(crate) fn whole(self, whole: Value) -> Value {
-        if self == Api::Messages { MessageBuilder::whole(&whole) } else { whole }
-    }
 }
 
-/// The events of a stream.
-pub(crate) struct Events {
-    api: Api,
-    messages: MessageBuilder,
+/// The form of an answer.
+pub(crate) enum Form {
+    OpenAi,
+    Messages(MessageBuilder),
+    /// With what it goes on with, and the server that keeps it.
+    Responses(Box<(ResponseBuilder, Earlier, Arc<Server>)>),
 }
 
-impl Events {
-    pub(crate) fn new(api: Api) -> Events {
-        Events { api, messages: MessageBuilder::default() }
-    }
-
+impl Form {
     /// The events of a chunk; `None` is the end.
-    pub(crate) fn of(&mut self, chunk: Result<Option<Value>, ApiError>) -> Vec<Event> {
+    pub(crate) fn events(&mut self, chunk: Result<Option<Value>, ApiError>) -> Vec<Event> {
         let named = |event: Value| {
             let name = event["type"].as_str().unwrap_or_default().to_owned();
             Event::default().event(name).data(event.to_string())
         };
-        match (self.api, chunk) {
-            (Api::Messages, Err(error)) => vec![named(anthropic::error(&error))],
-            (Api::Messages, Ok(chunk)) => chunk.iter().flat_map(|chunk| self.messages.push(chunk)).map(named).collect(),
-            (_, Err(error)) => vec![Event::default().data(error.json().to_string())],
-            (_, Ok(Some(chunk))) => vec![Event::default().data(chunk.to_string())],
-            (_, Ok(None)) => vec![Event::default().data("[DONE]")],
+        match (self, chunk) {
+            (Form::Messages(_), Err(error)) => vec![named(anthropic::error(&error))],
+            (Form::Messages(builder), Ok(chunk)) => {
+                chunk.iter().flat_map(|chunk| builder.push(chunk)).map(named).collect()
+            }
+            (Form::Responses(form), Err(error)) => vec![named(form.0.fail(&error))],
+            (Form::Responses(form), Ok(Some(chunk))) => respond(form, &chunk).into_iter().map(named).collect(),
+            (Form::Responses(_), Ok(None)) => Vec::new(),
+            (Form::OpenAi, Err(error)) => vec![Event::default().data(error.json().to_string())],
+            (Form::OpenAi, Ok(Some(chunk))) => vec![Event::default().data(chunk.to_string())],
+            (Form::OpenAi, Ok(None)) => vec![Event::default().data("[DONE]")],
         }
     }
+
+    /// Appends a chunk to the `whole` answer.
+    pub(crate) fn append(&mut self, whole: &mut Value, chunk: Value) {
+        match self {
+            Form::Responses(form) => _ = respond(form, &chunk),
+            Form::OpenAi | Form::Messages(_) => append(whole, chunk),
+        }
+    }
+
+    /// The body of a whole answer.
+    pub(crate) fn whole(self, whole: Value) -> Value {
+        match self {
+            Form::OpenAi => whole,
+            Form::Messages(_) => MessageBuilder::whole(&whole),
+            Form::Responses(form) => form.0.response().clone(),
+        }
+    }
+}
+
+/// The events of a chunk. A response that has ended is kept.
+fn respond((builder, earlier, server): &mut (ResponseBuilder, Earlier, Arc<Server>), chunk: &Value) -> Vec<Value> {
+    let events = builder.push(chunk);
+    builder.kept().into_iter().for_each(|kept| server.responses.keep(kept, earlier));
+    events
 }

@@ -68,6 +68,11 @@ impl Budget {
         Budget { body_limit, bodies, values, all_values: units, turns: Arc::new(Semaphore::new(TURNS)), large }
     }
 
+    /// The most bytes of a request.
+    pub(crate) fn body_limit(&self) -> usize {
+        self.body_limit
+    }
+
     /// Receives the body of a request.
     pub(crate) async fn body(&self, request: Request) -> Result<Body, Refusal> {
         let announced = self.check(request.headers())?;

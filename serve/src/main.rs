@@ -7,6 +7,7 @@ mod budget;
 #[path = "../../examples/common/mod.rs"]
 mod common;
 mod metrics;
+mod responses;
 
 use access::Access;
 use api::{Queue, Server};
@@ -24,6 +25,7 @@ use model_factory::{
     ActivationDtype, Admission, CancellationToken, DeviceChoice, Error, KvDtype, Model, ModelBuilder,
     UnifiedModelFactory,
 };
+use responses::Responses;
 use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -96,6 +98,9 @@ struct Arguments {
     /// Bytes that all requests may take before they are computed: half of them as they come, half as they are read.
     #[arg(long, value_name = "BYTES", default_value_t = 256 << 20, value_parser = common::count)]
     request_memory: usize,
+    /// Bytes of the responses that are kept for requests that go on with them; those that were used longest ago go first.
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, value_parser = common::count)]
+    response_memory: usize,
     /// Loads the model's vision tower too: messages may have images, as data URLs.
     #[arg(long)]
     vision: bool,
@@ -152,6 +157,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         queue: Queue::new(arguments.sessions, arguments.queue),
         budget: Budget::new(arguments.body_limit, arguments.request_memory, large.handle().clone()),
         metrics: Metrics::new(),
+        responses: Responses::new(arguments.response_memory),
         cancel: CancellationToken::new(),
     });
     finish([runtime, large], listen(server, address, arguments)).map_err(failed)

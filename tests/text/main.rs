@@ -19,6 +19,7 @@ mod hostile;
 mod openai;
 mod other_clients;
 mod pre_tokenizers;
+mod responses;
 mod tiktoken;
 mod tokenizers;
 mod tool_requests;

@@ -70,6 +70,7 @@ impl ApiError {
             Error::Option { option: "logprobs", .. } if input == "messages" => Some("top_logprobs"),
             Error::Option { option, .. } => Some(*option),
             Error::EmptyStopString { .. } => Some("stop"),
+            Error::Grammar(_) if input == "input" => Some("text.format"),
             Error::Grammar(_) => Some("response_format"),
             Error::Tool(_) => Some("tools"),
             _ => Some(input),

@@ -86,6 +86,11 @@ impl Fields {
         value.map(serde_json::from_value).transpose().map_err(|error| self.at(name).wrong(error))
     }
 
+    /// A field that was not read yet, and is not `null`.
+    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+        self.left.get(name).filter(|value| !value.is_null())
+    }
+
     pub(super) fn require<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, RequestError> {
         self.take(name)?.ok_or_else(|| self.at(name).wrong("it is missing"))
     }

@@ -9,7 +9,9 @@ mod fields;
 mod format;
 mod messages;
 mod outline;
+mod parts;
 mod request;
+pub mod responses;
 mod tools;
 
 pub use chunks::{ChunkBuilder, append, keep_best};

@@ -130,6 +130,11 @@ fn image(at: &Place, part: &Map<String, Value>) -> Result<Vec<u8>, RequestError>
         }
         _ => return Err(at.wrong("expected an object with a url")),
     };
+    image_at(&at, url)
+}
+
+/// The bytes of an image in the data URL that stands `at` this place.
+pub(super) fn image_at(at: &Place, url: &str) -> Result<Vec<u8>, RequestError> {
     let data = data_url(url).ok_or_else(|| at.wrong("expected a data URL in base64: images are not fetched"))?;
     BASE64_STANDARD.decode(data).map_err(|error| at.wrong(format_args!("it is no base64: {error}")))
 }
@@ -146,7 +151,7 @@ fn tool_call(at: &Place, call: &mut Value) -> Result<(), RequestError> {
 }
 
 /// Makes the arguments of a call's function an object, if possible.
-fn function(at: &Place, function: &mut Value) -> Result<(), RequestError> {
+pub(super) fn function(at: &Place, function: &mut Value) -> Result<(), RequestError> {
     let function = function.as_object_mut().ok_or_else(|| at.wrong("expected an object"))?;
     at.known(function, &OF_FUNCTION)?;
     function.remove("parsed_arguments");

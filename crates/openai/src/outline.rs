@@ -9,7 +9,7 @@ use std::mem::take;
 
 /// The most bytes of memory for the values of a request. 1 MiB of JSON schemas without descriptions, 18,000 short turns or
 /// 400,000 ids fit; 2 MiB of objects with one digit, which no normal client sends, would take five times that.
-const MOST_BYTES: usize = 32 << 20;
+pub(super) const MOST_BYTES: usize = 32 << 20;
 
 /// Bytes of a value: a place in a list or an object.
 const VALUE: usize = 80;

@@ -28,7 +28,11 @@ pub(super) fn read(fields: &mut Fields, options: &mut GenerateOptions) -> Result
 }
 
 /// The choice in the field `name`. Of `tools` only the allowed ones stay.
-fn tool_choice(fields: &mut Fields, name: &str, tools: &mut Option<Vec<Value>>) -> Result<ToolChoice, RequestError> {
+pub(super) fn tool_choice(
+    fields: &mut Fields,
+    name: &str,
+    tools: &mut Option<Vec<Value>>,
+) -> Result<ToolChoice, RequestError> {
     let mut choice: Value = fields.take(name)?.unwrap_or_else(|| "auto".into());
     if choice.get("type").is_some_and(|kind| kind == "allowed_tools") {
         let at = fields.at(name).within(".allowed_tools");
@@ -48,7 +52,9 @@ fn tool_choice(fields: &mut Fields, name: &str, tools: &mut Option<Vec<Value>>) 
             _ => return Err(at.within(".mode").wrong("expected auto or required")),
         };
     }
-    let function = choice.pointer("/function/name").or(choice.get("name").filter(|_| name == "function_call"));
+    // The Responses API has the name beside the type.
+    let is_function = name == "function_call" || choice.get("type").is_some_and(|kind| kind == "function");
+    let function = choice.pointer("/function/name").or(choice.get("name").filter(|_| is_function));
     match choice.as_str() {
         Some("auto") => Ok(auto(tools.as_deref())),
         Some("none") => Ok(ToolChoice::None),

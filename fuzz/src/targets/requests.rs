@@ -1,10 +1,11 @@
 //! Bytes as the body of a request of each API.
 
-use model_factory_openai::{CompletionRequest, EmbeddingRequest, Outline, RequestError, anthropic};
+use model_factory_openai::{CompletionRequest, EmbeddingRequest, Outline, RequestError, anthropic, responses};
 
 pub fn run(bytes: &[u8]) {
     let check = |error: RequestError| assert!(!error.to_string().is_empty());
-    for read in [CompletionRequest::chat, CompletionRequest::text, anthropic::request] {
+    let respond = |bytes: &[u8]| responses::request(bytes, &[]).map(|(request, _)| request);
+    for read in [CompletionRequest::chat, CompletionRequest::text, anthropic::request, respond] {
         match read(bytes) {
             Ok(request) => {
                 // A server admits a request by its outline.

@@ -69,6 +69,30 @@ const tests = {
     assert((await create({ messages, tools })).choices[0].message.content);
   },
 
+  async responses() {
+    const asked = { model: "demo", input: "Once upon a time", max_output_tokens: 12, temperature: 0 };
+    const whole = await client.responses.create(asked);
+    assert.equal(whole.output_text, (await create({ temperature: 0 })).choices[0].message.content);
+    const stream = client.responses.stream({ ...asked, max_output_tokens: 100, stop: "was" });
+    let text = "";
+    stream.on("response.output_text.delta", (event) => (text += event.delta));
+    const final = await stream.finalResponse();
+    assert.deepEqual([final.status, final.output_text], ["completed", text]);
+    const age = { type: "integer", minimum: 0, maximum: 9 };
+    const schema = { type: "object", properties: { age }, required: ["age"], additionalProperties: false };
+    const format = { type: "json_schema", name: "fox", strict: true, schema };
+    assert((await client.responses.parse({ ...asked, max_output_tokens: 100, text: { format } })).output_parsed.age <= 9);
+    const tools = [{ type: "function", name: "add", parameters: schema, strict: false }];
+    const called = await client.responses.create({ ...asked, max_output_tokens: 300, tools, tool_choice: "required" });
+    const output = called.output.filter((item) => item.type === "function_call");
+    const results = output.map(({ call_id }) => ({ type: "function_call_output", call_id, output: "3" }));
+    const more = await client.responses.create({ ...asked, input: results, previous_response_id: called.id, tools });
+    assert.equal((await client.responses.retrieve(more.id)).previous_response_id, called.id);
+    await client.responses.delete(more.id);
+    await refused(OpenAI.NotFoundError, "response_id", client.responses.retrieve(more.id));
+    await refused(OpenAI.BadRequestError, "previous_response_id", client.responses.create({ ...asked, previous_response_id: more.id }));
+  },
+
   async embeddings() {
     const { embeddings } = new OpenAI({ baseURL: `${embedUrl}/v1`, apiKey });
     const asked = { model: "bert", input: ["The cat sat on the mat.", "Cats run."] };

@@ -97,6 +97,64 @@ def tools():
     assert answer.choices[0].message.content
 
 
+def responses():
+    create, ask = client.responses.create, dict(model="demo", input="Once upon a time", max_output_tokens=12, temperature=0)
+    whole = create(**ask, instructions="Be brief.")
+    assert whole.id.startswith("resp_") and whole.output[0].id.startswith("msg_"), whole
+    assert (whole.status, whole.incomplete_details.reason, whole.usage.output_tokens) == ("incomplete", "max_output_tokens", 12), whole
+    assert create(**ask).output_text == client.chat.completions.create(**ASK, temperature=0).choices[0].message.content
+    with client.responses.stream(**ask | dict(max_output_tokens=100), extra_body={"stop": "was"}) as stream:
+        text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        final = stream.get_final_response()
+    assert final.status == "completed" and final.output_text == text and text, final
+    kinds = [event.type for event in create(**ask, stream=True)]
+    assert kinds[:4] == ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"], kinds
+    assert kinds[-4:] == ["response.output_text.done", "response.content_part.done", "response.output_item.done", "response.incomplete"], kinds
+    logprobs = create(**ask, top_logprobs=2, include=["message.output_text.logprobs"]).output[0].content[0].logprobs
+    assert len(logprobs) == 12 and len(logprobs[0].top_logprobs) == 2, logprobs
+
+    more = create(**ask | dict(input="And then?"), previous_response_id=whole.id)
+    said = [{"role": "user", "content": ask["input"]}, *whole.output, {"role": "user", "content": "And then?"}]
+    assert more.output_text == create(**ask | dict(input=said)).output_text
+    assert client.responses.input_tokens.count(model="demo", input="And then?", previous_response_id=whole.id).input_tokens == more.usage.input_tokens
+    assert client.responses.retrieve(more.id).output_text == more.output_text
+    items = list(client.responses.input_items.list(whole.id))
+    assert [item.content[0].text for item in items] == [ask["input"]], items
+    client.responses.delete(whole.id)
+    assert create(**ask, previous_response_id=more.id).id  # it still knows what was before it
+    unkept = create(**ask, store=False).id
+    for gone in (whole.id, unkept, "resp_none"):
+        refused(openai.NotFoundError, "response_id", client.responses.retrieve, response_id=gone)
+        error = refused(openai.BadRequestError, "previous_response_id", create, **ask, previous_response_id=gone)
+        assert error.code == "previous_response_not_found", error
+    for param, wrong in [
+        ("tools[0].type", dict(tools=[{"type": "web_search"}])),
+        ("background", dict(background=True)),
+        ("conversation", dict(conversation="conv_1")),
+        ("text.format", dict(text={"format": {"type": "json_schema", "name": "n", "schema": {"not": {}}}})),
+        ("input[0].content[0].type", dict(input=[{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}])),
+    ]:
+        refused(openai.BadRequestError, param, create, **ask | wrong)
+
+
+def responses_tools():
+    class Fox(BaseModel):
+        age: int = Field(ge=0, le=9)
+
+    ask = dict(model="demo", input="Once upon a time", max_output_tokens=300)
+    assert 0 <= client.responses.parse(**ask, text_format=Fox).output_parsed.age <= 9
+    tool = openai.pydantic_function_tool(Fox)["function"] | {"type": "function"}
+    ask |= dict(tools=[tool], tool_choice={"type": "function", "name": "Fox"}, parallel_tool_calls=False, extra_body={"seed": 3})
+    call = client.responses.create(**ask).output[-1]
+    assert call.type == "function_call" and 0 <= json.loads(call.arguments)["age"] <= 9, call
+    with client.responses.stream(**ask) as stream:
+        events = list(stream)
+    done = next(event for event in events if event.type == "response.function_call_arguments.done")
+    assert done.arguments == call.arguments and events[-1].response.output[-1].arguments == call.arguments, events
+    said = [{"role": "user", "content": ask["input"]}, call, {"type": "function_call_output", "call_id": call.call_id, "output": "ok"}]
+    assert client.responses.create(model="demo", input=said, tools=[tool | {"strict": False}], max_output_tokens=5).output
+
+
 def embeddings():
     embed = openai.OpenAI(base_url=f"{embed_url}/v1", api_key=key).embeddings.create
     asked = dict(model="bert", input=["The cat sat on the mat.", "Cats run."])
@@ -153,6 +211,6 @@ def disconnects():
         time.sleep(0.05)
 
 
-for test in (models, whole_and_streamed, helper_streams, texts, schemas, tools, embeddings, images, errors, disconnects):
+for test in (models, whole_and_streamed, helper_streams, texts, schemas, tools, responses, responses_tools, embeddings, images, errors, disconnects):
     test()
     print(f"python, openai {openai.__version__}: {test.__name__} ok")

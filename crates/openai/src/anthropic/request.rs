@@ -2,17 +2,18 @@
 
 use crate::error::RequestError;
 use crate::fields::{Fields, Place};
+use crate::parts::{Content, Part, call, result, with_calls};
 use crate::request::{CompletionInput, CompletionRequest, stops};
 use crate::tools::auto;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use model_factory::generate::Grammar;
 use model_factory::{Message, ToolChoice};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 
 /// Fields of a part that do not change what it says.
-const UNREAD: [&str; 4] = ["type", "cache_control", "citations", "caller"];
+const UNREAD: [&str; 3] = ["cache_control", "citations", "caller"];
 
 /// The fields of a request.
 const KNOWN: [&str; 14] = [
@@ -121,7 +122,7 @@ fn system(fields: &mut Fields) -> Result<Vec<Message>, RequestError> {
         Some(Value::Array(parts)) => {
             let texts = parts.iter().enumerate().map(|(index, part)| {
                 let at = at.within(format_args!("[{index}]"));
-                let part = Part::of(&at, part)?;
+                let part = Part::of(&at, part, &UNREAD)?;
                 at.within(".type").ensure(part.kind == "text", "expected text")?;
                 part.known(&["text"])?;
                 Ok(part.text("text")?.to_owned())
@@ -133,40 +134,17 @@ fn system(fields: &mut Fields) -> Result<Vec<Message>, RequestError> {
     Ok(vec![Message::system(text)])
 }
 
-/// A part of a content.
-struct Part<'v> {
-    at: &'v Place,
-    kind: &'v str,
-    fields: &'v Map<String, Value>,
-}
-
-impl<'v> Part<'v> {
-    fn of(at: &'v Place, value: &'v Value) -> Result<Part<'v>, RequestError> {
-        let fields = value.as_object().ok_or_else(|| at.wrong("expected an object"))?;
-        Ok(Part { at, kind: at.text(fields, "type")?, fields })
-    }
-
-    fn text(&self, name: &str) -> Result<&'v str, RequestError> {
-        self.at.text(self.fields, name)
-    }
-
-    /// Refuses fields other than `names` and those of every part.
-    fn known(&self, names: &[&str]) -> Result<(), RequestError> {
-        self.at.known(self.fields, &[names, &UNREAD].concat())
-    }
-
-    /// The bytes of an image in base64.
-    fn image(&self) -> Result<Vec<u8>, RequestError> {
-        self.known(&["source"])?;
-        let at = self.at.within(".source");
-        let source = self.fields.get("source").and_then(Value::as_object);
-        let source = source.ok_or_else(|| at.wrong("expected an object"))?;
-        at.known(source, &["type", "media_type", "data"])?;
-        let is_here = at.text(source, "type")? == "base64";
-        at.within(".type").ensure(is_here, "expected base64: images are not fetched, and no files are kept")?;
-        let data = BASE64_STANDARD.decode(at.text(source, "data")?);
-        data.map_err(|error| at.within(".data").wrong(format_args!("it is no base64: {error}")))
-    }
+/// The bytes of an image in base64.
+fn image(part: &Part<'_>) -> Result<Vec<u8>, RequestError> {
+    part.known(&["source"])?;
+    let at = part.at.within(".source");
+    let source = part.fields.get("source").and_then(Value::as_object);
+    let source = source.ok_or_else(|| at.wrong("expected an object"))?;
+    at.known(source, &["type", "media_type", "data"])?;
+    let is_here = at.text(source, "type")? == "base64";
+    at.within(".type").ensure(is_here, "expected base64: images are not fetched, and no files are kept")?;
+    let data = BASE64_STANDARD.decode(at.text(source, "data")?);
+    data.map_err(|error| at.within(".data").wrong(format_args!("it is no base64: {error}")))
 }
 
 /// Appends the messages of a turn: the results of tools first, each as a message of its own. `names` are those of the tools by the
@@ -192,28 +170,19 @@ fn turn(
         Some(Value::Array(parts)) => parts,
         _ => return Err(at.wrong("expected a text or a list of parts")),
     };
-    let (mut message, mut text, mut thought, mut calls) =
-        (Message::new(role, ""), String::new(), String::new(), Vec::new());
-    let (mut has_image, mut has_result, mut said) = (false, false, false);
+    let (mut content, mut thought, mut calls, mut has_result) = (Content::new(role), String::new(), Vec::new(), false);
     for (index, part) in parts.iter().enumerate() {
         let at = at.within(format_args!("[{index}]"));
-        let part = Part::of(&at, part)?;
+        let part = Part::of(&at, part, &UNREAD)?;
         match (part.kind, role) {
             ("text", _) => {
                 part.known(&["text"])?;
-                said = true;
-                if has_image { message = message.text(part.text("text")?) } else { text.push_str(part.text("text")?) }
+                content.text(part.text("text")?);
             }
-            ("image", "user") => {
-                if !has_image && !text.is_empty() {
-                    message = message.text(std::mem::take(&mut text));
-                }
-                message = message.image(part.image()?);
-                (has_image, said) = (true, true);
-            }
+            ("image", "user") => content.image(image(&part)?),
             ("tool_result", "user") => {
                 has_result = true;
-                messages.push(result(&part, names)?);
+                messages.push(result(part.text("tool_use_id")?, told(&part)?, names));
             }
             ("thinking", "assistant") => {
                 part.known(&["thinking", "signature"])?;
@@ -227,8 +196,7 @@ fn turn(
                 // A text is what a model wrote that is no object, and came so in an answer.
                 let input = part.fields.get("input").filter(|input| input.is_object() || input.is_string());
                 let input = input.ok_or_else(|| at.within(".input").wrong("expected an object"))?;
-                names.insert(id.into(), name.into());
-                calls.push(json!({ "id": id, "type": "function", "function": { "name": name, "arguments": input } }));
+                calls.push(call(id, name, input.clone(), names));
             }
             (kind, _) => {
                 let reason = format!("{kind:?} is not supported in a message of the {role}");
@@ -236,45 +204,32 @@ fn turn(
             }
         }
     }
-    if !has_image {
-        message.content = Some(text).filter(|_| said || !is_models);
-    }
-    if !thought.is_empty() {
-        message = message.field("reasoning_content", thought);
-    }
-    if !calls.is_empty() {
-        message = message.field("tool_calls", calls);
-    }
-    if said || is_models || !has_result {
-        messages.push(message);
+    if content.is_said || is_models || !has_result {
+        messages.push(with_calls(content.finish(), thought, calls));
     }
     Ok(())
 }
 
-/// The message with the result of a tool.
-fn result(part: &Part<'_>, names: &HashMap<String, String>) -> Result<Message, RequestError> {
+/// The text of a tool's result.
+fn told(part: &Part<'_>) -> Result<String, RequestError> {
     part.known(&["tool_use_id", "content", "is_error"])?;
-    let (id, at) = (part.text("tool_use_id")?, part.at.within(".content"));
-    let text = match part.fields.get("content") {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => text.clone(),
+    let at = part.at.within(".content");
+    match part.fields.get("content") {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Array(parts)) => {
             let mut text = String::new();
             for (index, value) in parts.iter().enumerate() {
                 let at = at.within(format_args!("[{index}]"));
-                let part = Part::of(&at, value)?;
+                let part = Part::of(&at, value, &UNREAD)?;
                 at.within(".type").ensure(part.kind == "text", "expected text in the result of a tool")?;
                 part.known(&["text"])?;
                 text.push_str(part.text("text")?);
             }
-            text
+            Ok(text)
         }
-        Some(_) => return Err(at.wrong("expected a text or a list of parts")),
-    };
-    let name = names.get(id).map(|name| Value::from(name.as_str()));
-    Ok(name
-        .into_iter()
-        .fold(Message::tool(text).field("tool_call_id", id), |message, name| message.field("name", name)))
+        Some(_) => Err(at.wrong("expected a text or a list of parts")),
+    }
 }
 
 /// The tools as schemas of functions.

@@ -1,0 +1,116 @@
+//! The APIs other than OpenAI's first ones, as their clients meet them.
+#![allow(clippy::expect_used)] // a test that cannot go on says why
+
+mod common;
+
+use common::{Server, demo, read};
+use serde_json::{Value, json};
+
+const RESPONSES: &str = "/v1/responses";
+
+fn json_of((status, text): (u16, String)) -> (u16, Value) {
+    (status, serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text}")))
+}
+
+/// What `DELETE` of `path` answers.
+fn delete(server: &Server, path: &str) -> (u16, Value) {
+    let agent = ureq::Agent::new_with_config(ureq::Agent::config_builder().http_status_as_error(false).build());
+    let answer = agent.delete(format!("http://{}{path}", server.address)).call().expect("it answers");
+    json_of(read(answer))
+}
+
+/// The text of a response.
+fn said(response: &Value) -> &str {
+    response["output"][0]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {response}"))
+}
+
+#[test]
+fn responses_are_kept_and_go_on_until_they_are_forgotten() {
+    let server = demo(&[]);
+    let body = |input: Value| json!({ "input": input, "max_output_tokens": 8, "temperature": 0 });
+    let (status, first) = server.post(RESPONSES, &body(json!("Once upon a time")));
+    assert_eq!((status, &first["status"], &first["model"]), (200, &json!("incomplete"), &json!("demo")), "{first}");
+    let chat =
+        json!({ "messages": [{ "role": "user", "content": "Once upon a time" }], "max_tokens": 8, "temperature": 0 });
+    let (_, chat) = server.post("/v1/chat/completions", &chat);
+    assert_eq!(said(&first), chat["choices"][0]["message"]["content"], "the same bits by either API");
+
+    // What is kept is as good as sending all again.
+    let id = first["id"].as_str().expect("an id");
+    let mut more = body(json!("And then?"));
+    more["previous_response_id"] = json!(id);
+    let (status, second) = server.post(RESPONSES, &more);
+    assert_eq!(status, 200, "{second}");
+    let all = json!([{ "role": "user", "content": "Once upon a time" }, first["output"][0], { "role": "user", "content": "And then?" }]);
+    let (_, again) = server.post(RESPONSES, &body(all));
+    assert_eq!((said(&second), &second["usage"]["input_tokens"]), (said(&again), &again["usage"]["input_tokens"]));
+    let counted = json!({ "input": "And then?", "previous_response_id": id });
+    let (_, counted) = server.post("/v1/responses/input_tokens", &counted);
+    assert_eq!(counted, json!({ "input_tokens": again["usage"]["input_tokens"], "object": "response.input_tokens" }));
+
+    // A streamed one is kept too, and its events have their names.
+    let mut streamed = body(json!("The fox"));
+    streamed["stream"] = json!(true);
+    let (status, text) = read(server.send(RESPONSES, streamed.to_string().as_bytes()));
+    assert_eq!(status, 200, "{text}");
+    let events: Vec<Value> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+    assert_eq!(names, events.iter().map(|event| event["type"].as_str().expect("a type")).collect::<Vec<_>>());
+    assert_eq!(names.last(), Some(&"response.incomplete"), "{text}");
+    let last = &events.last().expect("an event")["response"];
+    let path = |id: &Value| format!("{RESPONSES}/{}", id.as_str().expect("an id"));
+    assert_eq!(json_of(server.get(&path(&last["id"]))), (200, last.clone()));
+    assert_eq!(json_of(server.get(&path(&second["id"]))), (200, second.clone()));
+    let (_, items) = json_of(server.get(&format!("{}/input_items?order=asc&limit=1", path(&second["id"]))));
+    assert_eq!((&items["data"][0]["content"][0]["text"], &items["has_more"]), (&json!("And then?"), &json!(false)));
+
+    let deleted = json!({ "id": id, "object": "response", "deleted": true });
+    assert_eq!(delete(&server, &path(&first["id"])), (200, deleted));
+    let mut unkept = body(json!("Hi"));
+    unkept["store"] = json!(false);
+    let (_, unkept) = server.post(RESPONSES, &unkept);
+    for gone in [&first["id"], &unkept["id"]] {
+        let (status, refused) = json_of(server.get(&path(gone)));
+        assert_eq!((status, &refused["error"]["param"]), (404, &json!("response_id")), "{refused}");
+        assert_eq!(delete(&server, &path(gone)).0, 404);
+        let mut more = body(json!("And then?"));
+        more["previous_response_id"] = gone.clone();
+        let (status, refused) = server.post(RESPONSES, &more);
+        assert_eq!((status, &refused["error"]["code"]), (400, &json!("previous_response_not_found")), "{refused}");
+    }
+    more["previous_response_id"] = second["id"].clone();
+    assert_eq!(server.post(RESPONSES, &more).0, 200, "what others go on with stays");
+    for (param, query) in
+        [("stream", "?stream=true"), ("limit", "/input_items?limit=0"), ("order", "/input_items?order=up")]
+    {
+        let (status, refused) = json_of(server.get(&format!("{}{query}", path(&second["id"]))));
+        assert_eq!((status, &refused["error"]["param"]), (400, &json!(param)), "{refused}");
+    }
+}
+
+#[test]
+fn kept_responses_are_bounded() {
+    let server = demo(&["--response-memory", "40000", "--body-limit", "20000"]);
+    let ask = |input: &str, previous: Option<&Value>| {
+        let body = json!({ "input": input, "max_output_tokens": 1, "previous_response_id": previous });
+        server.post(RESPONSES, &body)
+    };
+    let (_, first) = ask("Hi", None);
+    let others: Vec<Value> = (0..40).map(|index| ask(&format!("Number {index}"), None).1).collect();
+    assert_eq!(ask("Go on", Some(&first["id"])).0, 400, "it was used longest ago");
+    assert_eq!(ask("Go on", Some(&others[39]["id"])).0, 200);
+    // A conversation is no longer than a request may be.
+    let spaces = " ".repeat(9_000);
+    let (status, large) = server.post(
+        RESPONSES,
+        &json!({ "input": [{ "role": "user", "content": "Hi", "id": spaces }], "max_output_tokens": 1 }),
+    );
+    assert_eq!(status, 200, "{large}");
+    assert_eq!(ask("Go on", Some(&large["id"])).0, 200);
+    let (status, refused) = ask(&" ".repeat(11_000), Some(&large["id"]));
+    assert_eq!(status, 413, "{refused}");
+}
