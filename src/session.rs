@@ -366,6 +366,7 @@ impl Session {
             run.output = RunOutput::All { logits, tokens: 0 };
         }
         run.hidden = self.predicted.as_mut().and_then(|predicted| predicted.rows.take());
+        run.fetch();
         Ok(run)
     }
 
@@ -379,6 +380,10 @@ impl Session {
             (predicted, _) => *predicted = None,
         }
         let known = input.len() - guesses;
+        if known > before + 1 {
+            // The next prompt may go on from here, and have another answer.
+            cache.save_last();
+        }
         (self.input, self.cache, self.reused, self.guesses.shared_step) = (input, Some(cache), reused, shared_step);
         let outcome = outcome.and_then(|()| {
             let logits = match output {
