@@ -15,6 +15,7 @@ use crate::kernels::Isa;
 use crate::model::{DeviceDecoder, Inner, LoadedEngine, Model};
 use crate::predictor::Predictor;
 use crate::progress::{OnProgress, Progress, Stage};
+use crate::prompt_cache::{Folder, PromptCache};
 use crate::scheduler::Scheduler;
 use crate::scheduler::admission::Admission;
 use crate::threads::Pool;
@@ -95,6 +96,7 @@ pub struct ModelBuilder {
     cancel: CancellationToken,
     revision: Option<String>,
     without_prefix_caching: bool,
+    prompt_cache: Option<(PathBuf, u64)>,
     draft: Option<PathBuf>,
     admission: Admission,
     #[cfg(feature = "hub")]
@@ -191,6 +193,29 @@ impl ModelBuilder {
         self
     }
 
+    /// Keeps what is computed of prompts also in the folder `path`, within about `bytes`, so that a prompt that begins like an earlier one
+    /// is read in place of computed: after a restart, and by other processes with the same folder. It is made where it is not there,
+    /// for this user only, and one that others may read or write is refused. Whole pages of 256 tokens are kept, and shared as in
+    /// memory ([`prefix_caching`](Self::prefix_caching)); the weights are read once to know them. The bits are the same.
+    ///
+    /// ```
+    /// use model_factory::{GenerateOptions, Model};
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("prompts");
+    /// let load = || Model::builder().prompt_cache(&path, 1 << 30).load("fixtures/demo-q4_k_m.gguf");
+    /// let (prompt, options) = (vec![100; 300], GenerateOptions::default().max_tokens(1));
+    /// load()?.generate(&prompt, &options)?.text()?;
+    /// let mut again = load()?.generate(&prompt, &options)?;
+    /// again.text()?;
+    /// assert_eq!(again.finish().1.cached_tokens, 256);
+    /// # Ok::<(), model_factory::Error>(())
+    /// ```
+    pub fn prompt_cache(mut self, path: impl Into<PathBuf>, bytes: u64) -> Self {
+        self.prompt_cache = Some((path.into(), bytes));
+        self
+    }
+
     /// Tells what `path` holds and whether it runs, without reading a weight.
     pub fn diagnose(&self, path: impl AsRef<Path>) -> Report {
         self.diagnose_on(path, &self.hardware())
@@ -234,6 +259,7 @@ impl ModelBuilder {
         let Some(ready) = ready else { return Err(Error::Refused(Box::new(report))) };
         let Ready { header, spec, plan, .. } = &ready;
         self.cancel.check()?;
+        let folder = self.prompt_cache.as_ref().map(|(path, bytes)| Folder::open(path, *bytes)).transpose()?;
         Span::current().record("variant", field::display(&spec.variant));
         let context_length = plan.context;
         if let (Some(_), Some(reason)) = (&spec.predictor, ready.batching().reason()) {
@@ -266,8 +292,18 @@ impl ModelBuilder {
         self.cancel.check()?;
         let (scheduler, load_time) = (Arc::new(Scheduler::new(self.admission)), start.elapsed());
         let adapter_room = AdapterRoom::new(plan, adapter_step_bytes(spec, context_length, threads));
+        let prompt_cache = folder.map(|folder| PromptCache::new(folder, &engine, spec)).transpose()?;
         let inner = Inner::new(ready.spec, ready.header.source.format, report, tokenizer, engine);
-        Ok(Model::new(Inner { scheduler, context_length, threads, load_time, draft, adapter_room, ..inner }))
+        Ok(Model::new(Inner {
+            scheduler,
+            context_length,
+            threads,
+            load_time,
+            draft,
+            adapter_room,
+            prompt_cache,
+            ..inner
+        }))
     }
 
     /// Checks that the numbers that were given are in range.
@@ -370,7 +406,7 @@ impl ModelBuilder {
             Tower::new(tower, plan.image_tokens.min(plan.context), &weights, device)
         });
         let (predictor, tower) = (predictor.transpose()?, tower.transpose()?);
-        let fingerprint = Some(Fingerprint::new(weights));
+        let fingerprint = Some(Arc::new(Fingerprint::new(weights)));
         Ok(LoadedEngine { decoder: DeviceDecoder::Cpu(decoder), fingerprint, predictor, tower })
     }
 

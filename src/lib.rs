@@ -49,6 +49,7 @@ mod model;
 mod pictures;
 mod progress;
 mod prompt;
+mod prompt_cache;
 mod rank;
 mod saved;
 mod score;
@@ -102,6 +103,7 @@ pub use model_factory_kernels::{self as kernels, threads};
 pub use model_factory_text::{chat, tokenizer};
 use model_factory_text::{grammar, tools};
 pub use prompt::Prompt;
+pub use prompt_cache::PromptCacheUsage;
 pub use schemars;
 pub use session::Session;
 #[cfg(feature = "async")]

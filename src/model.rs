@@ -8,6 +8,7 @@ use crate::fingerprint::Fingerprint;
 use crate::generate::KeptLogProbs;
 use crate::grammar::{GRAMMAR_MEMORY, Grammar};
 use crate::predictor::Predictor;
+use crate::prompt_cache::PromptCache;
 use crate::scheduler::Scheduler;
 use crate::tokenizer::Tokenizer;
 use model_factory_diagnostics::Report;
@@ -55,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) streams: crate::scheduler::streams::Streams,
     pub(crate) context_length: usize,
     pub(crate) threads: usize,
+    /// The store of its prompts on disk, which is complete when this is dropped.
+    pub(crate) prompt_cache: Option<PromptCache>,
     pub(crate) load_time: Duration,
     pub(crate) draft: Option<Model>,
     /// The memory for adapters.
@@ -70,7 +73,7 @@ pub(crate) struct Inner {
 pub(crate) struct LoadedEngine {
     pub(crate) decoder: DeviceDecoder,
     /// The fingerprint of the weights, for a model on the processor.
-    pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) fingerprint: Option<Arc<Fingerprint>>,
     /// The model's prediction head, where it was loaded ([`ModelBuilder::mtp`](crate::ModelBuilder::mtp)).
     pub(crate) predictor: Option<Predictor>,
     /// The model's tower, where it was loaded ([`ModelBuilder::vision`](crate::ModelBuilder::vision)).
@@ -105,6 +108,7 @@ impl Inner {
             streams: crate::scheduler::streams::Streams::default(),
             context_length: 0,
             threads: 0,
+            prompt_cache: None,
             load_time: Duration::ZERO,
             draft: None,
             adapter_room: AdapterRoom::default(),

@@ -8,7 +8,7 @@
 //! ids and pages, which have the byte order of the machine; the header names its architecture.
 
 mod adapters;
-mod file;
+pub(crate) mod file;
 mod header;
 mod images;
 
@@ -16,7 +16,7 @@ use crate::adapter::Adapter;
 use crate::cpu::CpuDevice;
 use crate::decoder::{Compute, Decoder, KvCache, PageKind, PageMemory, Parts};
 use crate::error::{Error, Result, SessionFileProblem};
-use crate::fingerprint::{Fingerprint, WeightsDigest};
+use crate::fingerprint::{FileDigest, Fingerprint, WeightsDigest};
 use crate::memory;
 use crate::model::Model;
 use crate::session::Session;
@@ -75,7 +75,7 @@ impl Session {
         let cached = cache.map_or(0, |cache| cache.len().min(self.len())); // guesses follow and are left out
         let (pages, state) = cache.map_or((&[][..], None), KvCache::held);
         let kv = KvSize::of_cpu(model.spec(), decoder.device().kv_dtype());
-        let identity = identity(model, decoder.device(), fingerprint, digest);
+        let identity = identity(model.spec(), decoder.device(), digest, fingerprint.digests(digest));
         let (images, adapters) = (images::described(self.input()), adapters::described(self.adapters()));
         let header = Header { identity, rotation, ids: self.len() as u64, images, adapters, cached: cached as u64 };
         file::replace(path, |out| {
@@ -128,7 +128,8 @@ impl Model {
         let (decoder, fingerprint) = on_processor(self, path)?;
         let mut file = Reader::open(path)?;
         let header = read_header(&mut file)?;
-        let expected = identity(self, decoder.device(), fingerprint, header.identity.digest);
+        let digest = header.identity.digest;
+        let expected = identity(self.spec(), decoder.device(), digest, fingerprint.digests(digest));
         if let Some(difference) = header.identity.difference(&expected) {
             return Err(file.problem(difference));
         }
@@ -190,13 +191,17 @@ impl Model {
 
 /// The decoder of `model` on the processor, and the fingerprint of its weights.
 fn on_processor<'m>(model: &'m Model, path: &Path) -> Result<(&'m Decoder<CpuDevice>, &'m Fingerprint)> {
-    let both = model.decoder().zip(model.inner.engine.fingerprint.as_ref());
+    let both = model.decoder().zip(model.inner.engine.fingerprint.as_deref());
     both.ok_or_else(|| problem(path, SessionFileProblem::Device))
 }
 
 /// Everything that the bits of a session of `model` depend on.
-fn identity(model: &Model, device: &CpuDevice, fingerprint: &Fingerprint, digest: WeightsDigest) -> Identity {
-    let spec = model.spec();
+pub(crate) fn identity(
+    spec: &ModelSpec,
+    device: &CpuDevice,
+    digest: WeightsDigest,
+    weights: &[FileDigest],
+) -> Identity {
     let decoded = (spec.family, spec.heads, spec.feed_forward, &spec.ropes, spec.multipliers, &spec.weights);
     Identity {
         library: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).into(),
@@ -213,7 +218,7 @@ fn identity(model: &Model, device: &CpuDevice, fingerprint: &Fingerprint, digest
         kv_cache: device.kv_dtype().to_string(),
         activations: device.activations().to_string(),
         digest,
-        weights: fingerprint.digests(digest).to_vec(),
+        weights: weights.to_vec(),
     }
 }
 

@@ -369,6 +369,7 @@ impl Session {
         run.whole_images = has_images && matches!(compute.images(), Ok(ImageRows::BothSides { .. }));
         run.output = output;
         run.hidden = self.predicted.as_mut().and_then(|predicted| predicted.rows.take());
+        run.fetch();
         Ok(run)
     }
 
@@ -393,6 +394,10 @@ impl Session {
             (predicted, _) => *predicted = None,
         }
         let known = input.len() - guesses;
+        if known > before + 1 {
+            // The next prompt may go on from here, and have another answer.
+            cache.save_last();
+        }
         (self.input, self.cache, self.reused, self.guesses.shared_step) = (input, Some(cache), reused, shared_step);
         let outcome = outcome.and_then(|()| {
             let logits = match output {

@@ -237,7 +237,8 @@ impl Server {
         options.cache_salt = match options.cache_salt {
             Some(salt) => Some(format!("caller {salt}")),
             None if self.shares_prefixes => None,
-            None => Some(format!("request {}", COUNT.fetch_add(1, Ordering::Relaxed))),
+            // What begins with NUL is not kept on disk either.
+            None => Some(format!("\0request {}", COUNT.fetch_add(1, Ordering::Relaxed))),
         };
         options
     }

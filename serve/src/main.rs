@@ -110,6 +110,10 @@ struct Arguments {
     /// Computes the beginning of every prompt, though another one began alike.
     #[arg(long)]
     no_prefix_caching: bool,
+    /// Keeps what is computed of prompts in this folder too, within SIZE (10G when absent; K, M, G and T are powers of 1024), so that it
+    /// is not computed again after a restart, or by another server with the same folder.
+    #[arg(long, value_name = "DIR[:SIZE]", conflicts_with = "no_prefix_caching", value_parser = prompt_cache)]
+    prompt_cache: Option<(PathBuf, u64)>,
     /// Prompts share whole pages of their beginnings, whoever sends them: as with a key, or only on loopback.
     #[arg(long, conflicts_with = "no_prefix_caching")]
     share_prefixes: bool,
@@ -160,7 +164,12 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         responses: Responses::new(arguments.response_memory),
         cancel: CancellationToken::new(),
     });
-    finish([runtime, large], listen(server, address, arguments)).map_err(failed)
+    let model = server.model.clone();
+    finish([runtime, large], listen(server, address, arguments)).map_err(failed)?;
+    if !model.flush_prompt_cache(Duration::from_secs(arguments.shutdown_timeout)) {
+        common::tell("not all of the last prompts is in the prompt cache");
+    }
+    Ok(())
 }
 
 /// Runs `main` on the first of `runtimes` to its end, without waiting for what is left on their threads: it ends with
@@ -179,6 +188,24 @@ fn lora(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
+/// `DIR` or `DIR:SIZE`.
+fn prompt_cache(text: &str) -> Result<(PathBuf, u64), String> {
+    let (folder, size) = match text.rsplit_once(':') {
+        Some((folder, size)) if size.starts_with(|first: char| first.is_ascii_digit()) => (folder, size),
+        _ => (text, "10G"),
+    };
+    let number = size.trim_end_matches(|last: char| last.is_ascii_alphabetic());
+    let power = match &size[number.len()..] {
+        "" => Some(0),
+        unit => ["K", "M", "G", "T"].iter().position(|known| known.eq_ignore_ascii_case(unit)).map(|at| 10 * (at + 1)),
+    };
+    let bytes = power.and_then(|power| number.parse::<u64>().ok()?.checked_mul(1 << power));
+    match bytes {
+        Some(bytes) if !folder.is_empty() && bytes > 0 => Ok((folder.into(), bytes)),
+        _ => Err("expected a folder, or one and a size, such as prompts:10G".into()),
+    }
+}
+
 fn load(arguments: &Arguments, path: &Path) -> Result<Model, Error> {
     let builder = UnifiedModelFactory::builder()
         .device(arguments.device)
@@ -191,6 +218,8 @@ fn load(arguments: &Arguments, path: &Path) -> Result<Model, Error> {
     let builder = arguments.context.into_iter().fold(builder, ModelBuilder::context_length);
     let builder = arguments.threads.into_iter().fold(builder, ModelBuilder::threads);
     let builder = arguments.mmproj.iter().fold(builder, ModelBuilder::mmproj);
+    let builder =
+        arguments.prompt_cache.iter().fold(builder, |builder, (path, bytes)| builder.prompt_cache(path, *bytes));
     builder.load(path)
 }
 
@@ -249,6 +278,23 @@ async fn told_to_stop() {
 mod tests {
     use super::*;
     use std::time::Instant;
+
+    #[test]
+    fn a_prompt_cache_is_a_folder_and_a_size() {
+        for (text, folder, bytes) in [
+            ("prompts", "prompts", 10 << 30),
+            ("prompts:5", "prompts", 5),
+            ("/a/b:512M", "/a/b", 512 << 20),
+            ("c:/prompts:2t", "c:/prompts", 2 << 40),
+            ("c:/prompts", "c:/prompts", 10 << 30),
+            ("a:b", "a:b", 10 << 30),
+        ] {
+            assert_eq!(prompt_cache(text), Ok((folder.into(), bytes)), "{text}");
+        }
+        for text in ["", ":5G", "a:0", "a:5X", "a:5GB", "a:99999999999T", "a:99999999999999999999"] {
+            assert!(prompt_cache(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn what_is_left_behind_on_a_thread_is_not_waited_for() {

@@ -17,6 +17,8 @@ pub(crate) struct Metrics {
     pub(crate) first_token: Histogram,
     tokens: [Counter; 3],
     gauges: [Gauge; 5],
+    /// Of the prompts on disk; not counted here but by the model.
+    prompt_cache: [Gauge; 7],
     registry: Registry,
 }
 
@@ -34,7 +36,13 @@ impl Metrics {
         for (gauge, name) in gauges.iter().zip(names) {
             registry.register(name, name.replace('_', " "), gauge.clone());
         }
-        Metrics { requests, first_token, tokens, gauges, registry }
+        let prompt_cache = <[Gauge; 7]>::default();
+        let names = ["bytes", "read", "read_bytes", "written", "written_bytes", "dropped", "damaged"];
+        for (gauge, name) in prompt_cache.iter().zip(names) {
+            let help = format!("Prompt cache on disk, {}", name.replace('_', " "));
+            registry.register(format!("prompt_cache_{name}"), help, gauge.clone());
+        }
+        Metrics { prompt_cache, requests, first_token, tokens, gauges, registry }
     }
 
     pub(crate) fn ended(&self, timings: &Timings) {
@@ -48,6 +56,10 @@ impl Metrics {
         let resident = process_bytes("VmRSS").unwrap_or_default();
         let values = [running as u64, waiting as u64, cache.bytes, cache.unused, resident];
         self.gauges.iter().zip(values).for_each(|(gauge, value)| _ = gauge.set(value as i64));
+        let disk = server.model.prompt_cache_usage().unwrap_or_default();
+        let values =
+            [disk.bytes, disk.read, disk.read_bytes, disk.written, disk.written_bytes, disk.dropped, disk.damaged];
+        self.prompt_cache.iter().zip(values).for_each(|(gauge, value)| _ = gauge.set(value as i64));
         let mut text = String::new();
         let _ = encode(&mut text, &self.registry); // writing to a String cannot fail
         text

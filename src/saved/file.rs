@@ -9,22 +9,22 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a checksum.
-pub(super) const CHECKSUM: u64 = 4;
+pub(crate) const CHECKSUM: u64 = 4;
 /// Bytes that are summed while they are in the processor's cache: just after reading or just before writing.
 const STRIDE: usize = 256 << 10;
 
 /// Writes the parts of a file. The checksum at the end of each part is that of all parts up to there, so that swapped parts
 /// are detected too.
-pub(super) struct Writer {
+pub(crate) struct Writer {
     out: BufWriter<File>,
     sum: Hasher,
     /// The bytes that were written.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Writer {
     /// Appends bytes to the current part.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         bytes.chunks(STRIDE).try_for_each(|bytes| {
             self.sum.update(bytes);
             self.append(bytes)
@@ -32,7 +32,7 @@ impl Writer {
     }
 
     /// Ends the current part with the checksum.
-    pub(super) fn end(&mut self) -> std::io::Result<()> {
+    pub(crate) fn end(&mut self) -> std::io::Result<()> {
         self.append(&self.sum.clone().finalize().to_le_bytes())
     }
 
@@ -43,30 +43,35 @@ impl Writer {
 }
 
 /// Reads what a [`Writer`] wrote.
-pub(super) struct Reader<'p> {
+pub(crate) struct Reader<'p> {
     path: &'p Path,
     file: BufReader<File>,
     sum: Hasher,
     /// The bytes of the file.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// The bytes that were read.
-    pub(super) position: u64,
+    pub(crate) position: u64,
     /// Where the current part began.
     start: u64,
 }
 
 impl<'p> Reader<'p> {
     /// Opens a regular file; anything else is an error, without waiting for it.
-    pub(super) fn open(path: &'p Path) -> Result<Reader<'p>> {
+    pub(crate) fn open(path: &'p Path) -> Result<Reader<'p>> {
         let (file, bytes) = source::open(path).map_err(|error| match error {
             model_factory_diagnostics::Error::Format { .. } => problem(path, SessionFileProblem::NotAFile),
             model_factory_diagnostics::Error::Io { path, source } => Error::io(path, source),
             error => error.into(),
         })?;
-        Ok(Reader { path, file: BufReader::new(file), sum: Hasher::new(), bytes, position: 0, start: 0 })
+        Ok(Reader::of(path, file, bytes))
     }
 
-    pub(super) fn read(&mut self, bytes: &mut [u8]) -> Result<()> {
+    /// Reads `file`, which lies at `path` and has so many bytes.
+    pub(crate) fn of(path: &'p Path, file: File, bytes: u64) -> Reader<'p> {
+        Reader { path, file: BufReader::new(file), sum: Hasher::new(), bytes, position: 0, start: 0 }
+    }
+
+    pub(crate) fn read(&mut self, bytes: &mut [u8]) -> Result<()> {
         for bytes in bytes.chunks_mut(STRIDE) {
             self.fill(bytes)?;
             self.sum.update(bytes);
@@ -75,7 +80,7 @@ impl<'p> Reader<'p> {
     }
 
     /// Ends the current part, which is named `part`, and compares its checksum.
-    pub(super) fn end(&mut self, part: &'static str) -> Result<()> {
+    pub(crate) fn end(&mut self, part: &'static str) -> Result<()> {
         let (bytes, mut written) = (self.start..self.position, [0; CHECKSUM as usize]);
         self.fill(&mut written)?;
         self.start = self.position;
@@ -96,36 +101,65 @@ impl<'p> Reader<'p> {
     }
 
     /// The error of a file that should have been (at least) `expected` bytes long.
-    pub(super) fn length(&self, expected: u64) -> Error {
+    pub(crate) fn length(&self, expected: u64) -> Error {
         self.problem(SessionFileProblem::Length { found: self.bytes, expected })
     }
 
     /// The error of a file whose value of `what` is impossible.
-    pub(super) fn malformed(&self, what: &'static str, found: impl ToString, expected: impl ToString) -> Error {
+    pub(crate) fn malformed(&self, what: &'static str, found: impl ToString, expected: impl ToString) -> Error {
         let (found, expected) = (found.to_string(), expected.to_string());
         self.problem(SessionFileProblem::Malformed { what, found, expected })
     }
 
-    pub(super) fn problem(&self, problem: SessionFileProblem) -> Error {
+    pub(crate) fn problem(&self, problem: SessionFileProblem) -> Error {
         self::problem(self.path, problem)
     }
 }
 
-pub(super) fn problem(path: &Path, problem: SessionFileProblem) -> Error {
+pub(crate) fn problem(path: &Path, problem: SessionFileProblem) -> Error {
     SessionFileError { file: path.into(), problem }.into()
 }
 
 /// Replaces `path` atomically with what `write` writes: the old file stays until all of it is on the disk.
-pub(super) fn replace(path: &Path, write: impl FnOnce(&mut Writer) -> Result<()>) -> Result<()> {
+pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut Writer) -> Result<()>) -> Result<()> {
+    replace_as(Kept::Safely, path, write)
+}
+
+/// How a file is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// All of it is on the disk before it has its name; it has the process's default permissions.
+    Safely,
+    /// It may be damaged when the machine fails; only its user may read and write it.
+    Privately,
+}
+
+impl Kept {
+    /// How the names of temporary files begin.
+    pub(crate) fn temporary(self) -> &'static str {
+        match self {
+            Kept::Safely => ".session-",
+            Kept::Privately => ".prompt-",
+        }
+    }
+}
+
+/// Replaces `path` atomically with what `write` writes.
+pub(crate) fn replace_as(kept: Kept, path: &Path, write: impl FnOnce(&mut Writer) -> Result<()>) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let io = |error| Error::io(path, error);
-    let (mut unfinished, file) = Unfinished::create(folder).map_err(io)?;
+    let (mut unfinished, file) = Unfinished::create(folder, kept).map_err(io)?;
     let mut writer = Writer { out: BufWriter::new(file), sum: Hasher::new(), bytes: 0 };
     write(&mut writer)?;
     let file = writer.out.into_inner().map_err(|error| io(error.into_error()))?;
-    file.sync_all().map_err(io)?;
+    if kept == Kept::Safely {
+        file.sync_all().map_err(io)?;
+    }
     fs::rename(&unfinished.path, path).map_err(io)?;
     unfinished.in_place = true;
+    if kept == Kept::Privately {
+        return Ok(());
+    }
     // Now the name is on the disk too. Not every file system supports this, and without it either the old or the new file is whole.
     #[cfg(unix)]
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
@@ -140,12 +174,18 @@ struct Unfinished {
 
 impl Unfinished {
     /// A new file in `folder` that no other process and no other thread uses.
-    fn create(folder: &Path) -> std::io::Result<(Unfinished, File)> {
+    fn create(folder: &Path, kept: Kept) -> std::io::Result<(Unfinished, File)> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = folder.join(format!(".session-{}-{number}.tmp", std::process::id()));
-            match File::create_new(&path) {
+            let path = folder.join(format!("{}{}-{number}.tmp", kept.temporary(), std::process::id()));
+            let mut options = File::options();
+            options.read(true).write(true).create_new(true);
+            #[cfg(unix)]
+            if kept == Kept::Privately {
+                std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+            }
+            match options.open(&path) {
                 Ok(file) => return Ok((Unfinished { path, in_place: false }, file)),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),

@@ -70,7 +70,7 @@ fn is_zero(count: &u64) -> bool {
 /// What the bits of a session depend on, besides its ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Identity {
+pub(crate) struct Identity {
     /// The package and version of the library: kernels may change with it.
     pub(super) library: String,
     /// The variant of the model, for people to read.
@@ -89,7 +89,7 @@ pub(super) struct Identity {
     pub(super) kv_cache: String,
     pub(super) activations: String,
     pub(super) digest: WeightsDigest,
-    pub(super) weights: Vec<FileDigest>,
+    pub(crate) weights: Vec<FileDigest>,
 }
 
 #[derive(Serialize, Deserialize)]

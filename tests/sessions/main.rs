@@ -4,5 +4,6 @@ mod cache_budget;
 #[path = "../common/mod.rs"]
 mod common;
 mod damaged_sessions;
+mod prompt_cache;
 mod saved_sessions;
 mod sessions;

@@ -80,6 +80,21 @@ fn parts_become_messages() {
         Message::assistant("It is "),
     ];
     assert_eq!(messages(json!({ "system": system, "messages": turns })), expected);
+    // Claude Code begins with a stamp that changes with each request, and nothing else is taken for one.
+    let head = |stamp: &str| {
+        format!("x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch={stamp};You are")
+    };
+    let told = |system: serde_json::Value| {
+        messages(json!({ "system": system, "messages": [{ "role": "user", "content": "Hi" }] }))
+    };
+    let expected = told(json!(head("fffff")));
+    assert_eq!(told(json!(head("a5145"))), expected);
+    assert_eq!(told(json!([{ "type": "text", "text": head("00b2c") }])), expected);
+    for other in
+        [head("a514"), head("a51456"), head("aéé"), head("aaaaé").replace(';', ""), format!("So: {}", head("a5145"))]
+    {
+        assert_eq!(told(json!(other)), [Message::system(other.clone()), Message::user("Hi")]);
+    }
     // Claude Code has reminders of the system between the turns.
     let between = json!([{ "role": "user", "content": "Hi" }, { "role": "system", "content": [{ "type": "text", "text": "It is late." }] }]);
     assert_eq!(messages(json!({ "messages": between })), [Message::user("Hi"), Message::system("It is late.")]);

@@ -98,7 +98,8 @@ impl Adapters {
         Some((adapter, (adapter.of(place)?.scale * scale) as f32))
     }
 
-    fn keys(&self) -> impl Iterator<Item = ([u8; 32], u64)> {
+    /// The digest of each and the bits of its factor.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = ([u8; 32], u64)> {
         self.0.iter().map(|(adapter, scale)| (adapter.digest, scale.to_bits()))
     }
 }

@@ -318,6 +318,11 @@ impl<'a> Rows<'a> {
         })
     }
 
+    /// Gives `take` what tells these rows from others: their number, the ids, and of images what is compared of them.
+    pub(crate) fn identify(self, mut take: impl FnMut(&[u8])) {
+        identify(self.ids, &self.pieces().collect::<Vec<_>>(), &mut take);
+    }
+
     /// How many rows from the first on equal those of `other`: the same ids, or soft tokens with the same digest.
     #[doc(hidden)]
     pub fn common(self, other: Rows<'_>) -> usize {
@@ -328,6 +333,19 @@ impl<'a> Rows<'a> {
     #[doc(hidden)]
     pub fn starts_with(self, other: Rows<'_>) -> bool {
         self.common(other) == other.len()
+    }
+}
+
+/// Gives `take` what tells rows of these ids and parts of soft tokens from others.
+pub(crate) fn identify(ids: &[u32], pieces: &[Piece], take: &mut (impl FnMut(&[u8]) + ?Sized)) {
+    let number = |number: usize| (number as u64).to_le_bytes();
+    take(&number(ids.len()));
+    ids.iter().for_each(|id| take(&id.to_le_bytes()));
+    for Piece { rows, skipped, mark: Mark { digest, rows: of_image, grid } } in pieces {
+        let grid = grid.map_or([0; 4], |[time, height, width]| [1, time, height, width]);
+        let numbers = [rows.start, rows.end, *skipped, *of_image].into_iter().chain(grid);
+        numbers.for_each(|count| take(&number(count)));
+        take(digest);
     }
 }
 

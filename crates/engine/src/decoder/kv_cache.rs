@@ -1,5 +1,6 @@
 //! Keys and values of one sequence, in pages that are allocated as the sequence grows and never moved.
 
+mod fetch;
 mod windows;
 
 use super::page::{Page, PageKind, PagePair};
@@ -436,7 +437,8 @@ impl KvCache {
         let last_state = || self.checkpoints.iter().map(|checkpoint| checkpoint.position / KV_PAGE).max();
         let holds = self.pool.sizes.kv.page > 0 || self.has_windows();
         let offered = if holds { complete } else { last_state().unwrap_or(0).min(complete) };
-        for index in self.places.len()..offered {
+        let before = self.places.len();
+        for index in before..offered {
             let place = self.place(rotation);
             let rows = rows.slice(index * KV_PAGE..(index + 1) * KV_PAGE);
             let mut prefixes = self.pool.prefixes();
@@ -454,6 +456,9 @@ impl KvCache {
             drop(prefixes);
             self.places.push(Place::After(number));
         }
+        if let Some(store) = self.pool.store.get().filter(|_| self.places.len() > before) {
+            store.wake();
+        }
     }
 
     /// Offers all pages, the last one too, and frees those that are not kept.
@@ -461,6 +466,7 @@ impl KvCache {
         let len = self.len.min(rows.len());
         self.truncate(len);
         self.publish(rows, rotation);
+        self.save_last();
         if self.may_publish_last() {
             let rest = rows.slice(self.places.len() * KV_PAGE..len);
             let mut prefixes = self.pool.prefixes();

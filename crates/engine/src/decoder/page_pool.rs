@@ -2,13 +2,14 @@
 //! the next one as long as there is room.
 
 use super::page::{AllocatePage, Page, PageKind};
+use super::prefix_store::PrefixStore;
 use super::prefixes::Prefixes;
 use super::state::{Checkpoint, State};
 use crate::cache_budget::{CacheBudget, CacheShare, Reservation};
 use crate::error::{Error, Result};
 use crate::memory;
 use model_factory_spec::plan::{KvSize, StateSize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The pool from which all caches of a model take their pages.
 pub struct PagePool {
@@ -20,6 +21,8 @@ pub struct PagePool {
     /// Whether sequences that begin alike share pages.
     pub(super) shares: bool,
     prefixes: Mutex<Prefixes>,
+    /// Where pages are kept besides, once there is one.
+    pub(super) store: OnceLock<Arc<dyn PrefixStore>>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,7 +59,15 @@ impl PagePool {
     /// A pool of pages of these sizes, in main memory if pages are copied. Sequences also share them if it `shares`.
     pub(super) fn new(allocate: AllocatePage, sizes: CacheSizes, copies: bool, shares: bool) -> Arc<PagePool> {
         let (budget, shares) = (CacheBudget::new(sizes.budget), shares && copies);
-        Arc::new(PagePool { allocate, sizes, budget, copies, shares, prefixes: Mutex::default() })
+        Arc::new(PagePool {
+            allocate,
+            sizes,
+            budget,
+            copies,
+            shares,
+            prefixes: Mutex::default(),
+            store: OnceLock::new(),
+        })
     }
 
     /// The state of an empty sequence, where the model has states; reserved bytes are used first.
@@ -75,15 +86,16 @@ impl PagePool {
         Checkpoint::new(&self.sizes.states, position, self.kept(self.sizes.checkpoint_bytes())?).ok()
     }
 
-    /// A page of layers with a window, in place of one that is left to others, within the bytes that are kept.
-    pub(super) fn window_page(&self) -> Option<Arc<Page>> {
-        let share = self.kept(self.sizes.kv.window_page)?;
-        Some(Arc::new(Page::new((self.allocate)(PageKind::Window).ok()?, share)))
+    /// A page within the bytes that are kept: of layers with a window, in place of one that is left to others, or to be read from a
+    /// store.
+    pub(super) fn kept_page(&self, kind: PageKind) -> Option<Page> {
+        let share = self.kept(self.sizes.page_bytes(kind))?;
+        Some(Page::new((self.allocate)(kind).ok()?, share))
     }
 
     /// A share of `bytes` within the bytes that are kept, in place of what was not used for longer. Nothing is freed if
     /// it cannot be had.
-    fn kept(&self, bytes: u64) -> Option<CacheShare> {
+    pub(super) fn kept(&self, bytes: u64) -> Option<CacheShare> {
         let mut share = self.budget.share();
         let held = self.taken().saturating_sub(self.bytes().1);
         let room = self.budget.bytes().saturating_sub(self.budget.reserved()).min(self.sizes.keep);

@@ -1,15 +1,20 @@
 //! Pages of the KV cache by the ids and images that they hold, so that a sequence takes pages that another has computed.
 
 use super::page::Page;
+use super::prefix_store::{self, Key, Part, Queue};
 use super::rope::Rotation;
 use super::state::Checkpoint;
 use crate::adapter::Adapters;
-use crate::input::{Piece, Rows, common};
+use crate::input::{Piece, Rows, common, identify};
+use model_factory_spec::plan::KV_PAGE;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// If fewer positions than this match at the beginning of a page, they are computed, not copied.
 pub(super) const LEAST_COPIED: usize = 16;
+
+/// Of the states at the ends of pages, each as long as several pages, a store has one of so many, and the last of a sequence.
+const STORED_STATES: usize = 4;
 
 /// A place in the tree: the page that a page comes after.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +32,8 @@ pub(super) struct Prefixes {
     next: u64,
     /// Counts uses, to know which was used last.
     clock: u64,
+    /// What a store does not have yet, where there is one.
+    pub(super) unsaved: Option<Queue>,
 }
 
 /// A page that is offered.
@@ -44,6 +51,10 @@ pub(super) struct Node {
     /// The state of layers after this page, where it is kept.
     pub state: Option<Arc<Checkpoint>>,
     used: u64,
+    /// Its number in the sequence.
+    pub index: usize,
+    /// What a store knows it by, once that was asked for.
+    key: Option<Key>,
 }
 
 impl Prefixes {
@@ -74,17 +85,83 @@ impl Prefixes {
         self.next += 1;
         self.clock += 1;
         self.children.entry(place.clone()).or_default().push(number);
-        let (ids, pieces) = (rows.ids().into(), rows.pieces().collect());
-        let node = Node { place, ids, pieces, page, window: None, state: None, used: self.clock };
+        let before = if let Place::After(before) = place { self.nodes.get(&before) } else { None };
+        let index = before.map_or(0, |before| before.index + 1);
+        let (ids, pieces): (Box<[u32]>, _) = (rows.ids().into(), rows.pieces().collect());
+        if ids.len() == KV_PAGE && page.bytes() > 0 {
+            self.save(number, Some(Part::Page));
+        }
+        let node = Node { place, ids, pieces, page, window: None, state: None, used: self.clock, index, key: None };
         self.nodes.insert(number, node);
         number
+    }
+
+    /// Queues a part of page `number` for the store, where there is one, or that it was used.
+    fn save(&mut self, number: u64, part: Option<Part>) {
+        if let Some(unsaved) = &mut self.unsaved {
+            unsaved.push(number, part);
+        }
+    }
+
+    /// What a store knows page `number` by, and all before it; `seed` stands for the model. `None` for the last page of a sequence
+    /// that is not whole, and for what is not to be stored.
+    pub(super) fn key(&mut self, number: u64, seed: &Key) -> Option<Key> {
+        let (mut missing, mut at) = (Vec::new(), number);
+        let mut key = loop {
+            let node = self.nodes.get(&at)?;
+            if let Some(key) = node.key {
+                break key;
+            }
+            missing.push(at);
+            match &node.place {
+                Place::After(before) => at = *before,
+                start => break prefix_store::first_key(seed, start)?,
+            }
+        };
+        for number in missing.into_iter().rev() {
+            let node = self.nodes.get_mut(&number).filter(|node| node.ids.len() == KV_PAGE)?;
+            key = prefix_store::next_key(&key, |take| identify(&node.ids, &node.pieces, take));
+            node.key = Some(key);
+        }
+        Some(key)
     }
 
     /// Keeps the page of layers with a window and a state that come after page `number`, unless some are kept already.
     pub(super) fn keep(&mut self, number: u64, window: Option<&Arc<Page>>, state: Option<Checkpoint>) {
         let Some(node) = self.nodes.get_mut(&number) else { return };
+        let has_new = [
+            (Part::Window, node.window.is_none() && window.is_some()),
+            (Part::State, node.state.is_none() && state.is_some() && (node.index + 1).is_multiple_of(STORED_STATES)),
+        ];
         node.window = node.window.take().or_else(|| window.map(Arc::clone));
         node.state = node.state.take().or_else(|| state.map(Arc::new));
+        let is_whole = node.ids.len() == KV_PAGE;
+        has_new
+            .into_iter()
+            .filter(|(_, is_new)| *is_new && is_whole)
+            .for_each(|(part, _)| self.save(number, Some(part)));
+    }
+
+    /// The keys of page `number` and all before it, as far as they were asked for, in their order.
+    pub(super) fn keys(&self, number: u64) -> Vec<Key> {
+        let before = |node: &&Node| if let Place::After(before) = node.place { self.nodes.get(&before) } else { None };
+        let mut keys: Vec<Key> =
+            std::iter::successors(self.nodes.get(&number), before).filter_map(|node| node.key).collect();
+        keys.reverse();
+        keys
+    }
+
+    /// Queues the last state that is kept of the pages at `places` for the store, and that they were used.
+    pub(super) fn save_last(&mut self, places: &[Place]) {
+        if let Some(Place::After(last)) = places.last() {
+            self.save(*last, None);
+        }
+        let has_state = |number: &u64| self.nodes.get(number).is_some_and(|node| node.state.is_some());
+        let numbers =
+            places.iter().rev().filter_map(|place| if let Place::After(number) = place { Some(*number) } else { None });
+        if let Some(last) = { numbers }.find(has_state) {
+            self.save(last, Some(Part::State));
+        }
     }
 
     /// Forgets `window`, if it is here: then whoever holds it is the only one.

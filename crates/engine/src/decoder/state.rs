@@ -111,6 +111,16 @@ impl Checkpoint {
         Ok(Checkpoint { position, sizes: Arc::clone(sizes), layers, _share: share })
     }
 
+    /// All of its bytes, layer by layer.
+    pub(super) fn bytes(&self) -> impl Iterator<Item = &[u8]> {
+        self.layers.iter().map(|layer| bytemuck::cast_slice(layer))
+    }
+
+    /// All of its bytes, to be read from a store.
+    pub(super) fn bytes_mut(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        self.layers.iter_mut().map(|layer| bytemuck::cast_slice_mut(layer))
+    }
+
     /// The rows of `layer` that convolutions of the next position read, and its matrices, to be filled.
     pub fn layer(&mut self, layer: usize) -> (&mut [f32], &mut [f32]) {
         let StateSize { channels, conv_rows, .. } = self.sizes[layer];

@@ -159,6 +159,12 @@ impl Run {
         Run { output: RunOutput::Pooled(text), phase: Phase::Admitted, ..run }
     }
 
+    /// Reads pages that it begins with from the store into memory, where there is one that has them: it takes them from there when
+    /// it is admitted.
+    pub fn fetch(&self) {
+        self.cache.fetch(self.input.rows().slice(0..self.adoptable()), self.rotation);
+    }
+
     /// Takes its pages at once.
     ///
     /// # Errors

@@ -118,20 +118,35 @@ fn system(fields: &mut Fields) -> Result<Vec<Message>, RequestError> {
     let (at, system) = (fields.at("system"), fields.take::<Value>("system")?);
     let text = match system {
         None => return Ok(Vec::new()),
-        Some(Value::String(text)) => text,
+        Some(Value::String(text)) => unstamped(text),
         Some(Value::Array(parts)) => {
             let texts = parts.iter().enumerate().map(|(index, part)| {
                 let at = at.within(format_args!("[{index}]"));
                 let part = Part::of(&at, part, &UNREAD)?;
                 at.within(".type").ensure(part.kind == "text", "expected text")?;
                 part.known(&["text"])?;
-                Ok(part.text("text")?.to_owned())
+                Ok(unstamped(part.text("text")?.to_owned()))
             });
             texts.collect::<Result<Vec<_>, _>>()?.join("\n")
         }
         Some(_) => return Err(at.wrong("expected a text or a list of parts")),
     };
     Ok(vec![Message::system(text)])
+}
+
+/// A text of the system without the stamp that Claude Code puts in front of all that it sends. It is another one for each request, so
+/// that no prompt would begin like the one before it; as in llama.cpp's server its five characters become the same ones.
+fn unstamped(mut text: String) -> String {
+    const HEADER: &str = "x-anthropic-billing-header:";
+    const STAMP: &str = "cch=";
+    if let Some(at) = text.strip_prefix(HEADER).and_then(|rest| rest.find(STAMP)) {
+        let start = HEADER.len() + at + STAMP.len();
+        let end = start + 5;
+        if text.as_bytes().get(end) == Some(&b';') && text.is_char_boundary(end) && text.is_char_boundary(start) {
+            text.replace_range(start..end, "fffff");
+        }
+    }
+    text
 }
 
 /// The bytes of an image in base64.

@@ -2,7 +2,7 @@
 //! the next ones.
 
 use super::KvCache;
-use crate::decoder::page::Page;
+use crate::decoder::page::{Page, PageKind};
 use crate::error::{Error, Result};
 use model_factory_spec::plan::KV_PAGE;
 use std::sync::Arc;
@@ -73,8 +73,8 @@ impl KvCache {
     /// sequences that begin alike, it stays so where there is room for another one.
     fn leave(&mut self, window: Arc<Page>) {
         if Arc::strong_count(&window) > 1 {
-            if let Some(other) = self.pool.window_page() {
-                return self.spare.push(other);
+            if let Some(other) = self.pool.kept_page(PageKind::Window) {
+                return self.spare.push(Arc::new(other));
             }
             self.pool.prefixes().forget_window(&window);
         }
