@@ -332,12 +332,7 @@ impl Session {
     ///
     /// # Errors
     /// The errors of [`Session::next_logits`]; the session is as it was.
-    pub(crate) fn begin(
-        &mut self,
-        tokens: Rows<'_>,
-        output: RunOutput,
-        cancel: &CancellationToken,
-    ) -> Result<Run> {
+    pub(crate) fn begin(&mut self, tokens: Rows<'_>, output: RunOutput, cancel: &CancellationToken) -> Result<Run> {
         self.check(tokens)?;
         self.forget_guesses();
         let (before, reach) = (self.len(), self.len() + tokens.len());
@@ -519,12 +514,7 @@ impl Step for Session {
         self.next_logits_of_unless(rows, cancel)
     }
 
-    fn forward_each(
-        &mut self,
-        rows: Rows<'_>,
-        to: &Arc<dyn TakeLogits>,
-        cancel: &CancellationToken,
-    ) -> Result<Logits> {
+    fn forward_each(&mut self, rows: Rows<'_>, to: &Arc<dyn TakeLogits>, cancel: &CancellationToken) -> Result<Logits> {
         let run = self.begin_each(rows, to, cancel)?;
         self.compute(run)
     }

@@ -41,6 +41,7 @@ pub struct GenerationStream<S = Session> {
     lost: Option<Error>,
 }
 
+#[allow(clippy::large_enum_variant)] // nearly all are pieces
 enum Event {
     Piece(Result<Piece>),
     /// The generation, whose type the stream knows.

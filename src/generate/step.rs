@@ -34,12 +34,7 @@ pub trait Step {
     /// # Errors
     /// The errors of [`forward_rows`](Self::forward_rows).
     #[doc(hidden)] // its type is hidden too
-    fn forward_each(
-        &mut self,
-        rows: Rows<'_>,
-        to: &Arc<dyn TakeLogits>,
-        cancel: &CancellationToken,
-    ) -> Result<Logits> {
+    fn forward_each(&mut self, rows: Rows<'_>, to: &Arc<dyn TakeLogits>, cancel: &CancellationToken) -> Result<Logits> {
         if !rows.own_spans().is_empty() {
             return Err(SoftTokensError::IdsOnly.into());
         }
@@ -102,12 +97,7 @@ impl<S: Step + ?Sized> Step for &mut S {
         (**self).forward_rows(rows, cancel)
     }
 
-    fn forward_each(
-        &mut self,
-        rows: Rows<'_>,
-        to: &Arc<dyn TakeLogits>,
-        cancel: &CancellationToken,
-    ) -> Result<Logits> {
+    fn forward_each(&mut self, rows: Rows<'_>, to: &Arc<dyn TakeLogits>, cancel: &CancellationToken) -> Result<Logits> {
         (**self).forward_each(rows, to, cancel)
     }
 

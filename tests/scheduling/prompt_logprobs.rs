@@ -29,7 +29,8 @@ fn expected(model: &Model, prompt: &[u32]) -> Vec<(f64, Vec<u32>)> {
     let of = |(row, id): (&[f32], &u32)| {
         let best = f64::from(row.iter().copied().fold(f32::MIN, f32::max));
         let sum = row.iter().map(|logit| (f64::from(*logit) - best).exp()).sum::<f64>().ln() + best;
-        let mut ids: Vec<u32> = (0..).take(row.len()).filter(|id| !model.tokenizer().unused_ids().contains(id)).collect();
+        let mut ids: Vec<u32> =
+            (0..).take(row.len()).filter(|id| !model.tokenizer().unused_ids().contains(id)).collect();
         ids.sort_by(|a, b| row[*b as usize].total_cmp(&row[*a as usize]).then(a.cmp(b)));
         ids.truncate(3);
         (f64::from(row[*id as usize]) - sum, ids)
@@ -74,13 +75,13 @@ fn prompts_that_begin_alike_are_computed_once() {
         let (alone, model) = (load(&path), load(&path));
         // One more than two pages: what the last of them predicts is another token in each.
         let begin = seeded_tokens(7, 2 * KV_PAGE + 1, 256);
-        let prompts: Vec<Vec<u32>> =
-            (0..6).map(|seed| [&*begin, &seeded_tokens(20 + seed, 9, 256)].concat()).collect();
+        let prompts: Vec<Vec<u32>> = (0..6).map(|seed| [&*begin, &seeded_tokens(20 + seed, 9, 256)].concat()).collect();
         let of_prompts: Vec<_> = prompts.iter().map(|prompt| expected(&alone, prompt)).collect();
         // One after the other, and then at the same time, after a beginning that nobody has computed.
         for at_once in [false, true] {
             let model = if at_once { load(&path) } else { model.clone() };
-            let generations: Vec<_> = prompts.iter().map(|prompt| model.generate(prompt, &options(1)).unwrap()).collect();
+            let generations: Vec<_> =
+                prompts.iter().map(|prompt| model.generate(prompt, &options(1)).unwrap()).collect();
             let found: Vec<_> = if at_once {
                 thread::scope(|scope| {
                     let threads: Vec<_> = generations.into_iter().map(|own| scope.spawn(move || run(own))).collect();

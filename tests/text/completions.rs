@@ -46,7 +46,10 @@ fn the_prompt_is_echoed_with_its_log_probabilities() {
             let (token, offset) = (token.as_str().unwrap(), usize::try_from(offset.as_u64().unwrap()).unwrap());
             let rest: String = said.chars().skip(offset).collect();
             // The text of a prompt has no blank before its first word.
-            assert!(rest.starts_with(token) || offset == 0 && rest.starts_with(token.trim_start()), "{token:?}: {rest}");
+            assert!(
+                rest.starts_with(token) || offset == 0 && rest.starts_with(token.trim_start()),
+                "{token:?}: {rest}"
+            );
         }
         // Only the prompt.
         let only = first(&model, &json!({ "prompt": prompt, "echo": true, "logprobs": 2, "max_tokens": 0 }));

@@ -7,9 +7,9 @@ mod anthropic;
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 mod build;
 mod chat;
-mod completions;
 #[path = "../common/mod.rs"]
 mod common;
+mod completions;
 #[path = "../../diagnostics/tests/hostile/edit.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 mod edit;

@@ -278,7 +278,8 @@ impl ChunkBuilder {
                     let of = json!({ "logprob": logprob, "rank": rank, "decoded_token": self.token_text(id) });
                     (id.to_string(), of)
                 };
-                let chosen = entry(of.top.iter().position(|(top, _)| top == id).map(|place| place + 1), (*id, of.chosen));
+                let chosen =
+                    entry(of.top.iter().position(|(top, _)| top == id).map(|place| place + 1), (*id, of.chosen));
                 let top = of.top.iter().enumerate().map(|(place, top)| entry(Some(place + 1), *top));
                 Value::Object(top.chain([chosen]).collect())
             });

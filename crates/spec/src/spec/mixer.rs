@@ -274,36 +274,6 @@ pub enum DeltaInput<Matrix = LinearWeights> {
     ByKeyHead(Box<Matrix>),
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct StateSizes {
-    /// Heads of queries and keys of a delta net; groups of Mamba-2.
-    pub(super) key_heads: usize,
-    /// Heads of values.
-    pub(super) value_heads: usize,
-    /// Elements of a query or a key.
-    pub(super) key_dim: usize,
-    /// Elements of a value.
-    pub(super) value_dim: usize,
-    /// Elements of the norm of the output.
-    pub(super) normed: usize,
-    /// Channels of the convolution.
-    pub(super) channels: usize,
-    /// Positions that an output of the convolution depends on.
-    pub(super) kernel: usize,
-    /// Elements of what Mamba's steps are made of; 0 of other layers.
-    pub(super) rank: usize,
-    /// Whether each element of a state has a decay.
-    pub(super) by_element: bool,
-    /// Whether each element of a key has a decay.
-    pub(super) by_channel: bool,
-}
-
-impl StateSizes {
-    pub(super) fn values(&self) -> usize {
-        self.value_heads * self.value_dim
-    }
-}
-
 impl<W: WeightTypes> Mixer<W> {
     /// The attention weights, if this is attention.
     pub fn attention(&self) -> Option<&AttentionWeights<W>> {

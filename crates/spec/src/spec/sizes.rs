@@ -2,9 +2,9 @@
 //! were used for these sizes.
 
 use super::latent::LatentSizes;
-use super::mixer::StateSizes;
 use super::reader::{Reader, missing};
 use super::routed::ExpertSizes;
+use super::states::StateSizes;
 use super::tensors::Tensors;
 use crate::block::DISTANCE_BUCKETS;
 use crate::error::{Error, IncompleteKind, Result};

@@ -3,9 +3,9 @@
 use super::disentangled::Disentangled;
 use super::factors::Factors;
 use super::layers::Layers;
-use super::mixer::StateSizes;
 use super::names::{fill, nearest};
 use super::reader::Reader;
+use super::states::StateSizes;
 use super::{
     AttentionWeights, DenseWeights, FeedForwardLayer, FeedForwardWeights, KeyValueProjections, KeyValueWeights,
     KeysValues, LayerWeights, LinearWeights, Mixer, MixerWeights, Module, Norm, NormWeights, Routing, Sizes,
