@@ -81,3 +81,48 @@ fn nothing_is_shared_where_that_is_off() {
     }
     assert_eq!(server.metric("serve_kv_cache_unused_bytes"), 0);
 }
+
+/// A server that is killed, and one that is told to stop: the next one reads what they have computed, for the same callers.
+#[test]
+fn prompts_outlive_their_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("prompts");
+    let option = format!("{}:64M", path.to_str().expect("UTF-8"));
+    let start = || start(&["--prompt-cache", &option]);
+    let prompts = [ids(9, 2 * PAGE + 40), ids(10, 2 * PAGE + 40)];
+    let killed = start();
+    assert_eq!([held(&killed, &prompts[0], None), held(&killed, &prompts[0], Some("one"))], [0, 0]);
+    killed.wait_for("serve_prompt_cache_written", |entries| entries == 4);
+    drop(killed);
+    let stopped = start();
+    assert_eq!(stopped.metric("serve_prompt_cache_read"), 0);
+    for (salt, expected) in [(None, 2 * PAGE), (Some("one"), 2 * PAGE), (Some("two"), 0)] {
+        assert_eq!(held(&stopped, &prompts[0], salt), expected, "{salt:?}");
+    }
+    assert_eq!(stopped.metric("serve_prompt_cache_read"), 4);
+    assert!(stopped.metric("serve_prompt_cache_read_bytes") > 0 && stopped.metric("serve_prompt_cache_bytes") > 0);
+    assert_eq!(held(&stopped, &prompts[1], None), 0);
+    stopped.stop();
+    let mut stopped = stopped;
+    stopped.process.wait().expect("it ends");
+    let last = start();
+    assert_eq!(held(&last, &prompts[1], None), 2 * PAGE);
+    assert_eq!(last.metric("serve_prompt_cache_damaged"), 0);
+}
+
+/// Where callers may not learn of each other, what is of one request is not on disk, though the numbers of requests begin anew.
+#[test]
+fn what_is_of_one_request_is_not_on_disk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("prompts");
+    let option = path.to_str().expect("UTF-8");
+    let prompt = ids(11, 2 * PAGE + 40);
+    for expected in [0, 2 * PAGE] {
+        let server = start(&["--host", "0.0.0.0", "--prompt-cache", option]);
+        assert_eq!(held(&server, &prompt, None), 0);
+        assert_eq!(held(&server, &prompt, Some("own")), expected);
+        if expected == 0 {
+            server.wait_for("serve_prompt_cache_written", |entries| entries == 2);
+        }
+    }
+}

@@ -65,6 +65,7 @@ pub struct GenerateOptions {
     /// Who shares the cached prompt, such as the name of a user. Prompts of one salt share their common beginning, to the
     /// token, and nothing with other salts. Prompts without a salt share whole pages of 256 tokens with each other, so that no
     /// count and no time tells more about the prompts of others. `None` leaves a session its salt; a new session has none.
+    /// Prompts of a salt that begins with NUL are not kept on disk ([`prompt_cache`](crate::ModelBuilder::prompt_cache)).
     pub cache_salt: Option<String>,
     /// What is added to the products of the model's weights: adapters, each with a scale, in the order of their sums. None leave a
     /// session those that it has; a new session has none. It is not part of the JSON.

@@ -319,3 +319,97 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
 fn is_same(one: &Metadata, other: &Metadata) -> bool {
     other.is_file() && one.len() == other.len()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on says why
+mod tests {
+    use super::*;
+
+    fn entry(key: u8, part: Part) -> Entry {
+        Entry { key: [key; 32], part, index: 0 }
+    }
+
+    fn put(folder: &Folder, entry: &Entry, bytes: &[u8]) -> bool {
+        folder.write(entry, bytes.len() as u64, |out| out.write(bytes).map(|()| true)).unwrap()
+    }
+
+    fn names(folder: &Folder) -> Vec<String> {
+        let names = fs::read_dir(&folder.path).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name != LOCK).collect()
+    }
+
+    #[test]
+    fn every_changed_byte_and_every_length_is_found_and_removed() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = Folder::open(&outer.path().join("made/here"), 1000).unwrap();
+        let (own, bytes) = (entry(7, Part::Window), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert!(!folder.has(&own) && put(&folder, &own, &bytes) && folder.has(&own));
+        let (path, read) = (folder.place(&own), |entry: &Entry| {
+            let (mut first, mut second) = ([0; 4], [0; 5]);
+            folder.read(entry, &mut [&mut first, &mut second]).map(|()| [&first[..], &second].concat())
+        });
+        let whole = fs::read(&path).unwrap();
+        assert_eq!(read(&own).unwrap(), bytes);
+        let flips = (0..whole.len() * 8).map(|bit| {
+            let mut changed = whole.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            changed
+        });
+        let cuts = (0..whole.len()).map(|len| whole[..len].to_vec());
+        let more = (1..9).map(|more| [&whole[..], &vec![0; more]].concat());
+        for (index, changed) in flips.chain(cuts).chain(more).enumerate() {
+            fs::write(&path, changed).unwrap();
+            assert!(matches!(read(&own), Err(Error::SessionFile(_))), "{index}");
+            assert!(!folder.has(&own), "{index}: it is removed");
+        }
+        // A sound entry by the name of another one.
+        for other in [entry(8, Part::Window), entry(7, Part::Page), entry(7, Part::State)] {
+            fs::write(folder.place(&other), &whole).unwrap();
+            assert!(matches!(read(&other), Err(Error::SessionFile(_))));
+            assert!(!folder.has(&other));
+        }
+    }
+
+    #[test]
+    fn what_is_not_written_to_its_end_leaves_nothing() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = Folder::open(&outer.path().join("prompts"), 1000).unwrap();
+        let own = entry(1, Part::State);
+        let given_up = folder.write(&own, 10, |out| out.write(&[1, 2]).map(|()| false));
+        assert!(matches!(given_up, Ok(false)) && names(&folder).is_empty());
+        let full = folder.write(&own, 10, |_| Err(ErrorKind::StorageFull.into()));
+        assert!(matches!(full, Err(Error::Io { .. })) && names(&folder).is_empty() && folder.bytes() == 0);
+        // What a process that was killed has left goes, and what is nobody's entry stays.
+        let files = [".prompt-1-2.tmp", "other", "ff.page", ".session-1-2.tmp"];
+        files.iter().for_each(|name| fs::write(folder.path.join(name), "left").unwrap());
+        let anew = Folder::open(&folder.path, 1000).unwrap();
+        let mut left = names(&anew);
+        left.sort();
+        assert_eq!((left, anew.bytes()), (vec![".session-1-2.tmp".into(), "ff.page".into(), "other".into()], 0));
+    }
+
+    #[test]
+    fn what_was_used_before_goes_first_and_ends_before_beginnings() {
+        let outer = tempfile::tempdir().unwrap();
+        let path = outer.path().join("prompts");
+        let (one, two) = (Folder::open(&path, 1000).unwrap(), Folder::open(&path, 1000).unwrap());
+        // 152 bytes each, so that six fit, and four in nine tenths beside another.
+        let bytes = [0; 100];
+        (1..=6).for_each(|key| assert!(put(if key % 2 == 0 { &one } else { &two }, &entry(key, Part::Page), &bytes)));
+        let used = |folder: &Folder, keys: &[u8]| folder.used(&keys.iter().map(|key| [*key; 32]).collect::<Vec<_>>());
+        used(&two, &[4]);
+        std::thread::sleep(Duration::from_millis(50));
+        used(&one, &[1, 2, 3]);
+        std::thread::sleep(Duration::from_millis(50));
+        used(&two, &[5, 6]);
+        let held = |folder: &Folder| (1..=9).filter(|key| folder.has(&entry(*key, Part::Page))).collect::<Vec<u8>>();
+        for (key, expected) in [(7, &[1, 2, 5, 6, 7][..]), (8, &[1, 2, 5, 6, 7, 8]), (9, &[5, 6, 7, 8, 9])] {
+            assert!(put(&one, &entry(key, Part::Page), &bytes));
+            assert_eq!(held(&two), expected);
+        }
+        assert!(one.bytes() <= 1000);
+        let other = Folder::open(&path, 300).unwrap();
+        assert!(other.bytes() <= 300 && held(&other).len() == 1);
+        assert!(!put(&other, &entry(9, Part::Page), &[0; 300]) && held(&other).len() == 1);
+    }
+}
