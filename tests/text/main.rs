@@ -9,6 +9,7 @@ mod build;
 mod chat;
 #[path = "../common/mod.rs"]
 mod common;
+mod direct;
 #[path = "../../diagnostics/tests/hostile/edit.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 mod edit;
