@@ -3,6 +3,7 @@
 use crate::access::Access;
 use crate::apis::{Api, Form, MESSAGES};
 use crate::budget::{self, Body, Budget, Share};
+use crate::direct;
 use crate::metrics::Metrics;
 use crate::responses::{self, Earlier, Responses};
 use async_stream::stream;
@@ -15,10 +16,10 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{self, StreamExt, TryStreamExt, select_all};
 use model_factory::{
-    Adapter, CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Model, ToolChoice,
+    Adapter, CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Model, Reranker, ToolChoice,
 };
 use model_factory_openai::responses::previous;
-use model_factory_openai::{ApiError, ChunkBuilder, EmbeddingRequest, Outline, keep_best};
+use model_factory_openai::{ApiError, ChunkBuilder, Outline, keep_best};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub(crate) struct Server {
     pub(crate) budget: Budget,
     pub(crate) metrics: Metrics,
     pub(crate) responses: Responses,
+    /// How documents are scored.
+    pub(crate) reranker: Reranker,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -64,10 +67,10 @@ pub(crate) struct Queue {
 }
 
 /// The places of a request; they are freed when dropped.
-type Places = [OwnedSemaphorePermit; 2];
+pub(crate) type Places = [OwnedSemaphorePermit; 2];
 
 /// What a request holds: places, and memory for its parsed values.
-type Held = (Places, Share);
+pub(crate) type Held = (Places, Share);
 
 impl Queue {
     pub(crate) fn new(sessions: usize, length: usize) -> Queue {
@@ -76,7 +79,11 @@ impl Queue {
     }
 
     /// Waits for `room`, and then for `places` to run: a request that waits for memory takes no place from others.
-    async fn enter(&self, places: usize, room: impl Future<Output = Result<Share, Refusal>>) -> Result<Held, Refusal> {
+    pub(crate) async fn enter(
+        &self,
+        places: usize,
+        room: impl Future<Output = Result<Share, Refusal>>,
+    ) -> Result<Held, Refusal> {
         let few = u32::try_from(places).ok().filter(|_| places <= self.sessions);
         let many = || ApiError::new(400, format!("n: expected {} answers at most", self.sessions), Some("n"), None);
         let places = few.ok_or_else(many)?;
@@ -106,7 +113,10 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
         refuse(405, format!("{} is no method of {path}", request.method())).response(Api::at(path))
     };
     let page = ([(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(include_str!("page.html")));
-    let router = Router::new()
+    let reranks = ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v2/rerank"];
+    let router = reranks
+        .into_iter()
+        .fold(Router::new(), |router, path| router.route(path, post(direct::rerank)))
         .route("/", get(|| async { page }))
         .route("/health", get(|| async { json_body(json!({ "status": "ok" }).to_string()) }))
         .route("/metrics", get(metrics))
@@ -116,7 +126,10 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
         .route("/v1/chat/completions", post(chat))
         .route("/v1/chat/completions/input_tokens", post(input_tokens))
         .route("/v1/completions", post(completion))
-        .route("/v1/embeddings", post(embeddings))
+        .route("/v1/embeddings", post(direct::embeddings))
+        .route("/tokenize", post(direct::tokenize))
+        .route("/detokenize", post(direct::detokenize))
+        .route("/apply-template", post(direct::apply_template))
         .route(MESSAGES, post(messages))
         .route("/v1/messages/count_tokens", post(message_tokens))
         .route("/v1/responses", post(respond))
@@ -178,7 +191,7 @@ impl Server {
     ///
     /// # Errors
     /// For another model.
-    fn asked(&self, asked: Option<&str>) -> Result<(&str, Option<&Adapter>), Refusal> {
+    pub(crate) fn asked(&self, asked: Option<&str>) -> Result<(&str, Option<&Adapter>), Refusal> {
         match self.adapters.iter().find(|(name, _)| asked == Some(name)) {
             Some((name, adapter)) => Ok((name, Some(adapter))),
             None => self.is_meant(asked).map(|()| (&*self.name, None)),
@@ -422,7 +435,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-type Answer = Result<Response, Refusal>;
+pub(crate) type Answer = Result<Response, Refusal>;
 
 async fn chat(State(server): State<Arc<Server>>, request: Request) -> Answer {
     server.complete(request, Api::Chat).await
@@ -438,29 +451,6 @@ async fn messages(State(server): State<Arc<Server>>, request: Request) -> Respon
 
 async fn respond(State(server): State<Arc<Server>>, request: Request) -> Answer {
     server.complete(request, Api::Responses).await
-}
-
-async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    let body = server.budget.body(request).await?;
-    let (body, outline) = server.budget.outline(body).await?;
-    let (places, room) = server.queue.enter(1, server.budget.room(&outline)).await?;
-    let (server, failed) = (Arc::clone(&server), |error: Error| ApiError::of(&error, "input"));
-    let read = move || {
-        let request = EmbeddingRequest::parse(&body.bytes).map_err(ApiError::from)?;
-        drop(body);
-        Ok((request, (places, room.map(budget::kept))))
-    };
-    let (mut request, held) = server.budget.read(outline, read).await?;
-    let (name, adapter) = server.asked(request.model.as_deref())?;
-    let name = name.to_owned();
-    request.options.adapters = adapter.map(|adapter| (adapter.clone(), 1.0)).into_iter().collect();
-    let cancel = CancelOnDrop(server.cancel.child());
-    request.options = request.options.cancel(&cancel.0);
-    let embed = move || {
-        let _held: Held = held;
-        Ok(request.embed(&server.model, &name).map_err(failed)?.to_string())
-    };
-    Ok(json_body(blocking(embed).await?))
 }
 
 async fn input_tokens(State(server): State<Arc<Server>>, request: Request) -> Answer {
@@ -498,7 +488,7 @@ async fn count(server: Arc<Server>, request: Request, api: Api) -> Answer {
 }
 
 /// Cancels the generations of a request when it is dropped.
-struct CancelOnDrop(CancellationToken);
+pub(crate) struct CancelOnDrop(pub(crate) CancellationToken);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {

@@ -6,6 +6,7 @@ mod apis;
 mod budget;
 #[path = "../../examples/common/mod.rs"]
 mod common;
+mod direct;
 mod metrics;
 mod responses;
 
@@ -22,7 +23,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use metrics::Metrics;
 use model_factory::{
-    ActivationDtype, Admission, CancellationToken, DeviceChoice, Error, KvDtype, Model, ModelBuilder,
+    ActivationDtype, Admission, CancellationToken, DeviceChoice, Error, KvDtype, Model, ModelBuilder, Reranker,
     UnifiedModelFactory,
 };
 use responses::Responses;
@@ -101,6 +102,10 @@ struct Arguments {
     /// Bytes of the responses that are kept for requests that go on with them; those that were used longest ago go first.
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20, value_parser = common::count)]
     response_memory: usize,
+    /// Scores documents by whether a model that generates says yes, as Qwen3-Reranker's card has it, with this instruction; models
+    /// with a classification head need none.
+    #[arg(long, value_name = "INSTRUCTION")]
+    rerank: Option<String>,
     /// Loads the model's vision tower too: messages may have images, as data URLs.
     #[arg(long)]
     vision: bool,
@@ -162,6 +167,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         budget: Budget::new(arguments.body_limit, arguments.request_memory, large.handle().clone()),
         metrics: Metrics::new(),
         responses: Responses::new(arguments.response_memory),
+        reranker: arguments.rerank.as_deref().map_or_else(Reranker::classifier, Reranker::qwen3),
         cancel: CancellationToken::new(),
     });
     let model = server.model.clone();

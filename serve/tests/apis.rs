@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Server, demo, read};
+use common::{Server, demo, fixture, read, serve};
 use serde_json::{Value, json};
 
 const RESPONSES: &str = "/v1/responses";
@@ -113,4 +113,37 @@ fn kept_responses_are_bounded() {
     assert_eq!(ask("Go on", Some(&large["id"])).0, 200);
     let (status, refused) = ask(&" ".repeat(11_000), Some(&large["id"]));
     assert_eq!(status, 413, "{refused}");
+}
+
+#[test]
+fn documents_are_ranked_and_texts_are_tokenized() {
+    let server = serve(&fixture("embeddings/cross-encoder"), &["--name", "rank"]);
+    let asked =
+        json!({ "model": "rank", "query": "the cat", "documents": ["The cat sat on the mat.", "running"], "top_n": 1 });
+    let (status, first) = server.post("/v1/rerank", &asked);
+    assert_eq!((status, first["results"].as_array().map(Vec::len)), (200, Some(1)), "{first}");
+    for path in ["/rerank", "/reranking", "/v1/reranking", "/v2/rerank"] {
+        assert_eq!(server.post(path, &asked), (200, first.clone()), "{path}");
+    }
+    let (status, refused) = server.post("/rerank", &json!({ "model": "other", "query": "a", "documents": ["b"] }));
+    assert_eq!((status, &refused["error"]["param"]), (404, &json!("model")));
+    let (status, refused) = server.post("/rerank", &json!({ "query": "a", "documents": ["word ".repeat(3000)] }));
+    assert_eq!((status, &refused["error"]["param"]), (400, &json!("documents")), "{refused}");
+
+    let server = demo(&["--rerank", "Given a question, find its answer"]);
+    let (status, refused) = server.post("/rerank", &asked);
+    assert_eq!(status, 404, "{refused}");
+    let (status, refused) = server.post("/rerank", &json!({ "query": "a", "documents": ["b"] }));
+    let message = refused["error"]["message"].as_str().unwrap_or_default();
+    assert!(status >= 400 && message.contains("yes"), "the demo model has no token yes: {refused}");
+    let (status, tokens) = server.post("/tokenize", &json!({ "content": "Once upon a time" }));
+    assert_eq!(status, 200, "{tokens}");
+    let (_, text) = server.post("/detokenize", &json!({ "tokens": tokens["tokens"] }));
+    assert_eq!(text["content"].as_str().map(str::trim_start), Some("Once upon a time"));
+    let messages = json!([{ "role": "user", "content": "Hi" }]);
+    let (status, prompt) = server.post("/apply-template", &json!({ "messages": messages }));
+    assert!(status == 200 && prompt["prompt"].as_str().is_some_and(|prompt| prompt.contains("Hi")), "{prompt}");
+    let (_, counted) = server.post("/v1/chat/completions/input_tokens", &json!({ "messages": messages }));
+    let (_, tokens) = server.post("/tokenize", &json!({ "messages": messages }));
+    assert_eq!(tokens["count"], counted["input_tokens"]);
 }

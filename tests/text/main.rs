@@ -10,6 +10,7 @@ mod chat;
 #[path = "../common/mod.rs"]
 mod common;
 mod completions;
+mod direct;
 #[path = "../../diagnostics/tests/hostile/edit.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 mod edit;

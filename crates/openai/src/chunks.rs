@@ -125,7 +125,7 @@ impl ChunkBuilder {
         if let Some((_, of)) = &token {
             choice.likely = (choice.likely.0 + of.chosen, choice.likely.1 + 1);
         }
-        let token = token.filter(|_| !piece.thinking && self.logprobs.tokens);
+        let token = token.filter(|_| !piece.thinking && !self.logprobs.are_hidden);
         let delta = choice.reader.push(piece);
         let says = token.is_some() || delta != AnswerDelta::default();
         says.then(|| self.chunk(index, delta, token, None))
@@ -261,7 +261,7 @@ impl ChunkBuilder {
     fn of_prompt(&mut self, index: usize, of: &[LogProbs]) -> Value {
         let mut chunk = self.chunk(index, AnswerDelta::default(), None, None);
         let ids = self.prompts.get(index / self.n).map(Vec::as_slice).unwrap_or_default();
-        if self.echo.is_some() && self.logprobs.tokens {
+        if self.logprobs.of_echo {
             let mut parts = json!({ "tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": [] });
             let (mut decoder, mut offset) = (self.tokenizer.stream(), 0);
             for (id, of) in ids.iter().zip(std::iter::once(None).chain(of.iter().map(Some))) {

@@ -80,6 +80,11 @@ impl Fields {
         Ok(Fields { left, prefix: Place(String::new()) })
     }
 
+    /// The JSON of the fields that were not read yet.
+    pub(super) fn body(self) -> Vec<u8> {
+        Value::from(self.left).to_string().into_bytes()
+    }
+
     /// Takes a field; `null` is the same as a missing field.
     pub(super) fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, RequestError> {
         let value = self.left.remove(name).filter(|value| !value.is_null());

@@ -11,7 +11,9 @@ mod messages;
 mod outline;
 mod parts;
 mod request;
+mod rerank;
 pub mod responses;
+mod tokens;
 mod tools;
 
 pub use chunks::{ChunkBuilder, append, keep_best};
@@ -19,3 +21,5 @@ pub use embedding::EmbeddingRequest;
 pub use error::{ApiError, RequestError};
 pub use outline::Outline;
 pub use request::{CompletionInput, CompletionRequest};
+pub use rerank::RerankRequest;
+pub use tokens::{DetokenizeRequest, TemplateRequest, TokenizeRequest};

@@ -53,8 +53,10 @@ pub struct CompletionRequest {
 /// The fields of an answer that have log-probabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct LogProbFields {
-    /// Whether `logprobs` has those of the answer, and of the prompt that it begins with.
-    pub(crate) tokens: bool,
+    /// Whether those of the answer only say which is the best.
+    pub(crate) are_hidden: bool,
+    /// Whether `logprobs` has those of the prompt that the answer begins with.
+    pub(crate) of_echo: bool,
     /// Whether `prompt_logprobs` has those of the prompt, as in vLLM.
     pub(crate) prompt: bool,
 }
@@ -141,7 +143,6 @@ impl CompletionRequest {
             (false, None | Some(0)) => None,
             (false, Some(_)) => return Err(fields.at("top_logprobs").wrong("expected logprobs to be true")),
         };
-        request.logprobs.tokens = options.logprobs.is_some();
         request.has_functions = tools::read(&mut fields, options)?;
         options.chat.continue_final_message = fields.take("continue_final_message")?.unwrap_or(false);
         if options.chat.continue_final_message {
@@ -184,7 +185,7 @@ impl CompletionRequest {
         let options = &mut request.options;
         options.logprobs = fields.count("logprobs", None)?;
         request.echo = fields.take("echo")?.unwrap_or(false);
-        request.logprobs.tokens = options.logprobs.is_some();
+        request.logprobs.of_echo = request.echo && options.logprobs.is_some();
         if request.echo {
             let is_infill = matches!(request.input, CompletionInput::Infill { .. });
             fields.at("echo").ensure(!is_infill, "suffix is given too, expected false")?;
@@ -195,6 +196,7 @@ impl CompletionRequest {
         fields.at("best_of").ensure((request.n..=MAX_ANSWERS).contains(&request.best_of), expected)?;
         if request.best_of > request.n {
             fields.at("best_of").ensure(!request.stream, "the best are known at the end, expected no stream")?;
+            request.logprobs.are_hidden = options.logprobs.is_none();
             options.logprobs = options.logprobs.or(Some(0));
         }
         fields.end()?;
@@ -238,7 +240,8 @@ impl CompletionRequest {
         fields.at("n").ensure((1..=MAX_ANSWERS).contains(&n), expected)?;
         let lora: Option<Vec<Lora>> = fields.take("lora")?;
         options.prompt_logprobs = fields.count("prompt_logprobs", None)?;
-        let logprobs = LogProbFields { tokens: false, prompt: options.prompt_logprobs.is_some() };
+        let prompt = options.prompt_logprobs.is_some();
+        let logprobs = LogProbFields { prompt, ..LogProbFields::default() };
         Ok(CompletionRequest {
             model: fields.take("model")?,
             lora: lora.map(|lora| lora.into_iter().map(|Lora { id, scale }| (id, scale)).collect()),

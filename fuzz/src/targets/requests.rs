@@ -1,6 +1,9 @@
 //! Bytes as the body of a request of each API.
 
-use model_factory_openai::{CompletionRequest, EmbeddingRequest, Outline, RequestError, anthropic, responses};
+use model_factory_openai::{
+    CompletionRequest, DetokenizeRequest, EmbeddingRequest, Outline, RequestError, RerankRequest, TemplateRequest,
+    TokenizeRequest, anthropic, responses,
+};
 
 pub fn run(bytes: &[u8]) {
     let check = |error: RequestError| assert!(!error.to_string().is_empty());
@@ -15,4 +18,8 @@ pub fn run(bytes: &[u8]) {
         }
     }
     let _ = EmbeddingRequest::parse(bytes).map_err(check);
+    let _ = RerankRequest::parse(bytes).map_err(check);
+    let _ = TokenizeRequest::parse(bytes).map_err(check);
+    let _ = DetokenizeRequest::parse(bytes).map_err(check);
+    let _ = TemplateRequest::parse(bytes).map_err(check);
 }

@@ -135,14 +135,15 @@ fn system(fields: &mut Fields) -> Result<Vec<Message>, RequestError> {
 }
 
 /// A text of the system without the stamp that Claude Code puts in front of all that it sends. It is another one for each request, so
-/// that no prompt would begin like the one before it; as in llama.cpp's server its five characters become the same ones.
+/// that no prompt would begin like the one before it; as in llama.cpp's server its five digits become the same ones.
 fn unstamped(mut text: String) -> String {
     const HEADER: &str = "x-anthropic-billing-header:";
     const STAMP: &str = "cch=";
     if let Some(at) = text.strip_prefix(HEADER).and_then(|rest| rest.find(STAMP)) {
         let start = HEADER.len() + at + STAMP.len();
         let end = start + 5;
-        if text.as_bytes().get(end) == Some(&b';') && text.is_char_boundary(end) && text.is_char_boundary(start) {
+        let is_stamp = text.get(start..end).is_some_and(|stamp| stamp.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        if is_stamp && text.as_bytes().get(end) == Some(&b';') {
             text.replace_range(start..end, "fffff");
         }
     }
