@@ -5,6 +5,7 @@ use crate::apis::{Api, Form, MESSAGES};
 use crate::budget::{self, Body, Budget, Share};
 use crate::direct;
 use crate::metrics::Metrics;
+use crate::ollama;
 use crate::responses::{self, Earlier, Responses};
 use async_stream::stream;
 use axum::Router;
@@ -14,6 +15,7 @@ use axum::middleware::{self, Next};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
+use futures_util::future::ready;
 use futures_util::stream::{self, StreamExt, TryStreamExt, select_all};
 use model_factory::{
     Adapter, CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Model, Reranker, ToolChoice,
@@ -130,6 +132,14 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
         .route("/tokenize", post(direct::tokenize))
         .route("/detokenize", post(direct::detokenize))
         .route("/apply-template", post(direct::apply_template))
+        .route("/api/chat", post(ollama::chat))
+        .route("/api/generate", post(ollama::generate))
+        .route("/api/embed", post(direct::ollama_embed))
+        .route("/api/embeddings", post(direct::ollama_embeddings))
+        .route("/api/show", post(direct::ollama_show))
+        .route("/api/tags", get(ollama::tags))
+        .route("/api/ps", get(ollama::ps))
+        .route("/api/version", get(ollama::version))
         .route(MESSAGES, post(messages))
         .route("/v1/messages/count_tokens", post(message_tokens))
         .route("/v1/responses", post(respond))
@@ -275,7 +285,7 @@ impl Server {
     }
 
     /// Answers a request of `api`.
-    async fn complete(self: Arc<Self>, request: Request, api: Api) -> Answer {
+    pub(crate) async fn complete(self: Arc<Self>, request: Request, api: Api) -> Answer {
         let input = api.input();
         let arrived = Instant::now();
         let cancel = CancelOnDrop(self.cancel.child());
@@ -377,6 +387,9 @@ impl Server {
             keep_best(&mut whole, n, best_of);
             return Ok(json_body(form.whole(whole).to_string()));
         }
+        if matches!(form, Form::Ollama(_)) {
+            return Ok(ollama::lines(chunks.filter_map(move |chunk| ready(form.line(chunk)))));
+        }
         let events =
             chunks.flat_map(move |chunk| stream::iter(form.events(chunk).into_iter().map(Ok::<_, Infallible>)));
         Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
@@ -416,7 +429,7 @@ impl From<ApiError> for Refusal {
 
 impl Refusal {
     /// The response in the form of `api`.
-    fn response(&self, api: Api) -> Response {
+    pub(crate) fn response(&self, api: Api) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, json_body(api.error(&self.0).to_string())).into_response();
         let headers = response.headers_mut();

@@ -4,6 +4,7 @@ use crate::api::{Refusal, Server};
 use crate::responses::Earlier;
 use axum::response::sse::Event;
 use model_factory_openai::anthropic::{self, MessageBuilder};
+use model_factory_openai::ollama::{self, LineBuilder};
 use model_factory_openai::responses::{self, ResponseBuilder};
 use model_factory_openai::{ApiError, CompletionRequest, append};
 use serde_json::Value;
@@ -20,7 +21,14 @@ pub(crate) enum Api {
     Messages,
     /// `responses` of OpenAI.
     Responses,
+    /// `chat` of Ollama.
+    OllamaChat,
+    /// `generate` of Ollama.
+    OllamaGenerate,
 }
+
+/// The beginning of the paths of Ollama's API.
+const OLLAMA: &str = "/api/";
 
 /// The path of Anthropic's API, and the beginning of others of it.
 pub(crate) const MESSAGES: &str = "/v1/messages";
@@ -28,7 +36,11 @@ pub(crate) const MESSAGES: &str = "/v1/messages";
 impl Api {
     /// The API in whose form errors at `path` are.
     pub(crate) fn at(path: &str) -> Api {
-        if path.starts_with(MESSAGES) { Api::Messages } else { Api::Chat }
+        match path {
+            _ if path.starts_with(MESSAGES) => Api::Messages,
+            _ if path.starts_with(OLLAMA) => Api::OllamaChat,
+            _ => Api::Chat,
+        }
     }
 
     /// The request in `body`, and the form of its answer. `earlier` is what it goes on with.
@@ -46,22 +58,34 @@ impl Api {
             }
             Api::Responses => responses::request(body, &earlier.items())
                 .map(|(request, builder)| (request, Form::Responses(Box::new((builder, earlier, Arc::clone(server)))))),
+            Api::OllamaChat => ollama::chat(body).map(|request| (request, Form::Ollama(LineBuilder::new(true)))),
+            Api::OllamaGenerate => {
+                ollama::generate(body).map(|request| (request, Form::Ollama(LineBuilder::new(false))))
+            }
         };
-        Ok(read.map_err(ApiError::from)?)
+        let (mut request, form) = read.map_err(ApiError::from)?;
+        if matches!(form, Form::Ollama(_)) {
+            request.model = request.model.map(|name| server.untagged(name));
+        }
+        Ok((request, form))
     }
 
     /// The field with the prompt, for errors.
     pub(crate) fn input(self) -> &'static str {
         match self {
-            Api::Text => "prompt",
+            Api::Text | Api::OllamaGenerate => "prompt",
             Api::Responses => "input",
-            Api::Chat | Api::Messages => "messages",
+            Api::Chat | Api::Messages | Api::OllamaChat => "messages",
         }
     }
 
     /// The body of an answer that is an error.
     pub(crate) fn error(self, error: &ApiError) -> Value {
-        if self == Api::Messages { anthropic::error(error) } else { error.json() }
+        match self {
+            Api::Messages => anthropic::error(error),
+            Api::OllamaChat | Api::OllamaGenerate => ollama::error(error),
+            Api::Chat | Api::Text | Api::Responses => error.json(),
+        }
     }
 }
 
@@ -71,6 +95,8 @@ pub(crate) enum Form {
     Messages(MessageBuilder),
     /// With what it goes on with, and the server that keeps it.
     Responses(Box<(ResponseBuilder, Earlier, Arc<Server>)>),
+    /// Lines instead of events.
+    Ollama(LineBuilder),
 }
 
 impl Form {
@@ -88,9 +114,19 @@ impl Form {
             (Form::Responses(form), Err(error)) => vec![named(form.0.fail(&error))],
             (Form::Responses(form), Ok(Some(chunk))) => respond(form, &chunk).into_iter().map(named).collect(),
             (Form::Responses(_), Ok(None)) => Vec::new(),
+            (Form::Ollama(_), _) => Vec::new(),
             (Form::OpenAi, Err(error)) => vec![Event::default().data(error.json().to_string())],
             (Form::OpenAi, Ok(Some(chunk))) => vec![Event::default().data(chunk.to_string())],
             (Form::OpenAi, Ok(None)) => vec![Event::default().data("[DONE]")],
+        }
+    }
+
+    /// The line of a chunk, in the API that has lines.
+    pub(crate) fn line(&mut self, chunk: Result<Option<Value>, ApiError>) -> Option<Value> {
+        let Form::Ollama(builder) = self else { return None };
+        match chunk {
+            Ok(chunk) => builder.push(&chunk?),
+            Err(error) => Some(ollama::error(&error)),
         }
     }
 
@@ -98,7 +134,7 @@ impl Form {
     pub(crate) fn append(&mut self, whole: &mut Value, chunk: Value) {
         match self {
             Form::Responses(form) => _ = respond(form, &chunk),
-            Form::OpenAi | Form::Messages(_) => append(whole, chunk),
+            Form::OpenAi | Form::Messages(_) | Form::Ollama(_) => append(whole, chunk),
         }
     }
 
@@ -108,6 +144,7 @@ impl Form {
             Form::OpenAi => whole,
             Form::Messages(_) => MessageBuilder::whole(&whole),
             Form::Responses(form) => form.0.response().clone(),
+            Form::Ollama(mut builder) => builder.whole(&whole),
         }
     }
 }

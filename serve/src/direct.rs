@@ -2,8 +2,11 @@
 
 use crate::api::{Answer, CancelOnDrop, Held, Refusal, Server, blocking, json_body};
 use crate::budget;
+use crate::ollama;
 use axum::extract::{Request, State};
+use axum::response::Response;
 use model_factory::{Adapter, CancellationToken, Error};
+use model_factory_openai::ollama::{EmbedRequest, show};
 use model_factory_openai::{
     ApiError, DetokenizeRequest, EmbeddingRequest, RequestError, RerankRequest, TemplateRequest, TokenizeRequest,
 };
@@ -14,7 +17,7 @@ async fn direct<T: Send + 'static>(
     server: Arc<Server>,
     request: Request,
     read: fn(&[u8]) -> Result<T, RequestError>,
-    answer: fn(T, &Server, &CancellationToken) -> Result<String, Refusal>,
+    answer: impl FnOnce(T, &Server, &CancellationToken) -> Result<String, Refusal> + Send + 'static,
 ) -> Answer {
     let body = server.budget.body(request).await?;
     let (body, outline) = server.budget.outline(body).await?;
@@ -89,4 +92,38 @@ pub(crate) async fn apply_template(State(server): State<Arc<Server>>, request: R
         Ok(answer.map_err(|error| ApiError::of(&error, "messages"))?.to_string())
     })
     .await
+}
+
+pub(crate) async fn ollama_embed(State(server): State<Arc<Server>>, request: Request) -> Response {
+    embed(server, request, EmbedRequest::embed, "input").await
+}
+
+pub(crate) async fn ollama_embeddings(State(server): State<Arc<Server>>, request: Request) -> Response {
+    embed(server, request, EmbedRequest::embeddings, "prompt").await
+}
+
+async fn embed(
+    server: Arc<Server>,
+    request: Request,
+    read: fn(&[u8]) -> Result<EmbedRequest, RequestError>,
+    input: &'static str,
+) -> Response {
+    let answered = direct(server, request, read, move |mut request, server, cancel| {
+        let of = &mut request.request;
+        of.model = of.model.take().map(|name| server.untagged(name));
+        let (name, adapters) = asked(server, of.model.as_deref())?;
+        let name = name.to_owned();
+        (of.options.adapters, of.options.cancel) = (adapters, Some(cancel.clone()));
+        let answer = request.answer(&server.model, &name);
+        Ok(answer.map_err(|error| ApiError::of(&error, input))?.to_string())
+    });
+    ollama::answer(answered.await)
+}
+
+pub(crate) async fn ollama_show(State(server): State<Arc<Server>>, request: Request) -> Response {
+    let answered = direct(server, request, show, |name, server, _| {
+        server.asked(Some(&server.untagged(name)))?;
+        Ok(ollama::show(server).to_string())
+    });
+    ollama::answer(answered.await)
 }

@@ -1,4 +1,4 @@
-//! A server of one model: the OpenAI API, Anthropic's Messages, and a page to chat with it.
+//! A server of one model: the OpenAI API, Anthropic's Messages, Ollama's API, and a page to chat with it.
 
 mod access;
 mod api;
@@ -8,6 +8,7 @@ mod budget;
 mod common;
 mod direct;
 mod metrics;
+mod ollama;
 mod responses;
 
 use access::Access;
@@ -42,7 +43,7 @@ use tokio_io_timeout::TimeoutStream;
 /// The most bytes of a request's head, and of the bytes that are read ahead of a connection.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// Serve a model file or folder to clients of the APIs of OpenAI and Anthropic, with a page to chat with it.
+/// Serve a model file or folder to clients of the APIs of OpenAI, Anthropic and Ollama, with a page to chat with it.
 #[derive(Parser)]
 struct Arguments {
     /// A model file or folder, or with the feature hub org/name:quantization; the bundled demo model when absent.

@@ -147,3 +147,53 @@ fn documents_are_ranked_and_texts_are_tokenized() {
     let (_, tokens) = server.post("/tokenize", &json!({ "messages": messages }));
     assert_eq!(tokens["count"], counted["input_tokens"]);
 }
+
+#[test]
+fn ollama_is_answered_in_lines() {
+    let server = demo(&[]);
+    let asked = |stream: bool, model: &str| {
+        let messages = json!([{ "role": "user", "content": "Once upon a time" }]);
+        let options = json!({ "num_predict": 8, "temperature": 0 });
+        json!({ "model": model, "messages": messages, "options": options, "stream": stream })
+    };
+    let (status, whole) = server.post("/api/chat", &asked(false, "demo:latest"));
+    assert_eq!((status, &whole["done_reason"], &whole["eval_count"]), (200, &json!("length"), &json!(8)), "{whole}");
+    let chat =
+        json!({ "messages": [{ "role": "user", "content": "Once upon a time" }], "max_tokens": 8, "temperature": 0 });
+    let (_, chat) = server.post("/v1/chat/completions", &chat);
+    assert_eq!(whole["message"]["content"], chat["choices"][0]["message"]["content"], "the same bits by either API");
+    let response = server.send("/api/chat", asked(true, "demo").to_string().as_bytes());
+    assert_eq!(response.headers()["content-type"], "application/x-ndjson");
+    let (_, text) = read(response);
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let said: String = lines.iter().filter_map(|line| line["message"]["content"].as_str()).collect();
+    assert_eq!(json!(said), whole["message"]["content"]);
+    assert_eq!(lines.last().map(|line| &line["done"]), Some(&json!(true)), "{text}");
+    let generate = json!({ "model": "demo", "prompt": "Once upon a time", "options": { "num_predict": 8, "temperature": 0 }, "stream": false });
+    assert_eq!(server.post("/api/generate", &generate).1["response"], json!(said));
+
+    for (path, body) in [("/api/chat", asked(false, "llama3")), ("/api/show", json!({ "model": "llama3" }))] {
+        let (status, refused) = server.post(path, &body);
+        assert!(status == 404 && refused["error"].is_string(), "{path}: {refused}");
+    }
+    let (status, refused) = json_of(server.get("/api/blobs"));
+    assert!(status == 404 && refused["error"].is_string(), "{refused}");
+    for path in ["/api/tags", "/api/ps"] {
+        let (status, listed) = json_of(server.get(path));
+        assert_eq!((status, &listed["models"][0]["name"]), (200, &json!("demo:latest")), "{path}: {listed}");
+    }
+    assert!(json_of(server.get("/api/version")).1["version"].is_string());
+    let (_, shown) = server.post("/api/show", &json!({ "model": "demo:latest" }));
+    assert_eq!(
+        (&shown["details"]["family"], &shown["capabilities"][0]),
+        (&json!("llama"), &json!("completion")),
+        "{shown}"
+    );
+
+    let server = serve(&fixture("embeddings/bert"), &["--name", "bert:latest"]);
+    let (status, vectors) = server.post("/api/embed", &json!({ "model": "bert:latest", "input": ["Cats run.", "Hi"] }));
+    assert_eq!((status, vectors["embeddings"].as_array().map(Vec::len)), (200, Some(2)), "{vectors}");
+    let (_, one) = server.post("/api/embeddings", &json!({ "model": "bert:latest", "prompt": "Cats run." }));
+    assert_eq!(one["embedding"], vectors["embeddings"][0]);
+    assert_eq!(server.post("/api/embed", &json!({ "model": "bert", "input": "Hi" })).0, 404);
+}

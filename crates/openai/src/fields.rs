@@ -105,6 +105,12 @@ impl Fields {
         Ok(self.take(name)?.map(|left| Fields { left, prefix }))
     }
 
+    /// As [`object`](Self::object); without fields where it is missing.
+    pub(super) fn object_or_empty(&mut self, name: &str) -> Result<Fields, RequestError> {
+        let empty = Fields { left: Map::new(), prefix: self.at(name).within('.') };
+        Ok(self.object(name)?.unwrap_or(empty))
+    }
+
     pub(super) fn texts(&mut self, name: &str) -> Result<Option<Vec<String>>, RequestError> {
         let value: Option<Value> = self.take(name)?;
         let read = |value| match value {

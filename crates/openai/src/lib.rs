@@ -8,6 +8,7 @@ mod error;
 mod fields;
 mod format;
 mod messages;
+pub mod ollama;
 mod outline;
 mod parts;
 mod request;

@@ -2,13 +2,14 @@
 
 use model_factory_openai::{
     CompletionRequest, DetokenizeRequest, EmbeddingRequest, Outline, RequestError, RerankRequest, TemplateRequest,
-    TokenizeRequest, anthropic, responses,
+    TokenizeRequest, anthropic, ollama, responses,
 };
 
 pub fn run(bytes: &[u8]) {
     let check = |error: RequestError| assert!(!error.to_string().is_empty());
     let respond = |bytes: &[u8]| responses::request(bytes, &[]).map(|(request, _)| request);
-    for read in [CompletionRequest::chat, CompletionRequest::text, anthropic::request, respond] {
+    let chats = [CompletionRequest::chat, anthropic::request, respond, ollama::chat];
+    for read in chats.into_iter().chain([CompletionRequest::text, ollama::generate]) {
         match read(bytes) {
             Ok(request) => {
                 // A server admits a request by its outline.
@@ -18,6 +19,9 @@ pub fn run(bytes: &[u8]) {
         }
     }
     let _ = EmbeddingRequest::parse(bytes).map_err(check);
+    let _ = ollama::EmbedRequest::embed(bytes).map_err(check);
+    let _ = ollama::EmbedRequest::embeddings(bytes).map_err(check);
+    let _ = ollama::show(bytes).map_err(check);
     let _ = RerankRequest::parse(bytes).map_err(check);
     let _ = TokenizeRequest::parse(bytes).map_err(check);
     let _ = DetokenizeRequest::parse(bytes).map_err(check);
