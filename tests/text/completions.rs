@@ -110,6 +110,9 @@ fn the_best_of_several_answers_are_kept() {
     assert!(choices.iter().all(|choice| choice["logprobs"].is_null() && choice.get("mean_logprob").is_none()));
     let usage: usize = answers.iter().map(|answer| answer.logprobs.len()).sum();
     assert!(whole["usage"]["completion_tokens"].as_u64().unwrap() >= usage as u64 - 5, "all of them were computed");
+    let many = json!({ "prompt": vec![vec![3; 400]; 21], "echo": true, "logprobs": 20, "n": 6 });
+    let error = text(&many).unwrap().tokenize(&model).unwrap_err();
+    assert!(error.to_string().contains("prompt_logprobs is 1058400"), "{error}");
     for wrong in [json!({ "best_of": 1, "n": 2 }), json!({ "best_of": 2, "stream": true }), json!({ "best_of": 129 })] {
         let error = text(&wrong).unwrap_err();
         assert!(matches!(&error, RequestError::Wrong { field, .. } if field == "best_of"), "{error}");

@@ -6,7 +6,7 @@ use super::messages::message;
 use super::tools;
 use crate::error::RequestError;
 use model_factory::generate::MAX_ANSWERS;
-use model_factory::{GenerateOptions, Generation, Message, Model, Prompt, Session};
+use model_factory::{Error, GenerateOptions, Generation, Message, Model, Prompt, Session};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -14,6 +14,9 @@ use std::ops::RangeInclusive;
 
 /// The most stop strings of a request: each is searched for in every piece.
 const MOST_STOPS: usize = 16;
+
+/// The most log-probabilities of prompts in an answer.
+const MOST_PROMPT_LOGPROBS: usize = 1 << 20;
 
 /// The bytes of a `cache_salt`, which the cache keeps as long as the pages of its prompts.
 const SALT_BYTES: RangeInclusive<usize> = 1..=256;
@@ -275,18 +278,34 @@ impl CompletionRequest {
     /// The errors of [`Model::generations`] about its prompt.
     pub fn tokenize(&mut self, model: &Model) -> model_factory::Result<()> {
         // Images are computed with their generations.
-        if matches!(self.input, CompletionInput::Ids(_)) || self.has_images() {
+        if let CompletionInput::Ids(ids) = &self.input {
+            return self.bound_logprobs(ids);
+        }
+        if self.has_images() {
             return Ok(());
         }
         let options = self.options.template_options();
         let limit = model.context_length();
         let ids = |prompt| model.prompt_ids_within(prompt, &options, limit).map(Cow::into_owned);
-        let ids = self.input.prompts().into_iter().map(ids).collect::<Result<_, _>>()?;
+        let ids = self.input.prompts().into_iter().map(ids).collect::<Result<Vec<Vec<u32>>, _>>()?;
         if matches!(self.input, CompletionInput::Infill { .. }) {
             self.options.stop_tokens.extend(model.tokenizer().infill_stops());
         }
+        self.bound_logprobs(&ids)?;
         self.input = CompletionInput::Ids(ids);
         Ok(())
+    }
+
+    /// Refuses more log-probabilities of prompts than an answer should have: each takes a hundred bytes of memory for a moment.
+    fn bound_logprobs(&self, prompts: &[Vec<u32>]) -> model_factory::Result<()> {
+        let Some(top) = self.options.prompt_logprobs else { return Ok(()) };
+        let tokens: usize = prompts.iter().map(Vec::len).sum();
+        let value = tokens.saturating_mul(top + 1).saturating_mul(self.best_of);
+        if value <= MOST_PROMPT_LOGPROBS {
+            return Ok(());
+        }
+        let expected = "at most 1048576 log-probabilities of all prompts together, n times; ask for fewer, or for fewer prompts at once";
+        Err(Error::Option { option: "prompt_logprobs", value: value as f64, expected })
     }
 
     /// The tokens of all prompts, with those that hold the places of images, of which only the sizes are read.
