@@ -324,7 +324,7 @@ impl Session {
             self.use_adapters(adapters);
         }
         self.truncate(common);
-        let (salt, adapters) = (self.salt().cloned(), self.adapters().clone());
+        let (salt, adapters) = (self.salt().cloned(), self.adapters().keys().collect());
         let rotation = self.model().compute().rotation(prompt.len());
         state.share_logprobs(&self.model().inner.prompt_logprobs, LogProbsKey { salt, adapters, rotation });
         self.follow(options.speculate == Speculation::Mtp);

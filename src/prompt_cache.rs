@@ -113,6 +113,8 @@ impl PromptCache {
             signal: Mutex::default(),
             changed: Condvar::new(),
         });
+        // All weights are read for it: while the model is loaded, and not while others generate.
+        store.seed();
         let pages = Arc::clone(decoder.pages());
         pages.set_store(Arc::clone(&store) as Arc<dyn PrefixStore>);
         let writer = Arc::clone(&store);

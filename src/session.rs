@@ -21,6 +21,7 @@ use crate::scheduler::queue::Caller;
 use crate::scheduler::{Run, RunOutput, TakeLogits};
 use guesses::Guesses;
 pub(crate) use guesses::{Begun, guessed_wrong};
+use model_factory_diagnostics::plan::KV_PAGE;
 use model_factory_diagnostics::spec::ImageRows;
 use model_factory_engine::adapter::Adapters;
 use predict::Predicted;
@@ -389,7 +390,7 @@ impl Session {
             (predicted, _) => *predicted = None,
         }
         let known = input.len() - guesses;
-        if known > before + 1 {
+        if known > before + 1 && known / KV_PAGE > before / KV_PAGE {
             // The next prompt may go on from here, and have another answer.
             cache.save_last();
         }

@@ -131,7 +131,7 @@ pub(crate) async fn one(
     for (name, value) in pairs(query.as_deref()) {
         match (name, value) {
             // What they ask for is there anyway.
-            ("include" | "include[]" | "include_obfuscation", _) | ("stream", "false") => {}
+            ("include" | "include[]" | "include%5B%5D" | "include_obfuscation", _) | ("stream", "false") => {}
             _ => return Err(unknown(name)),
         }
     }
@@ -159,7 +159,7 @@ pub(crate) async fn input_items(
                 limit = number.ok_or_else(|| wrong("expected a whole number from 1 to 100"))?;
             }
             "after" => after = Some(value),
-            "include" | "include[]" => {}
+            "include" | "include[]" | "include%5B%5D" => {}
             _ => return Err(unknown(name)),
         }
     }

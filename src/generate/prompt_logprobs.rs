@@ -7,9 +7,9 @@ use crate::decoder::Rotation;
 use crate::error::Result;
 use crate::scheduler::TakeLogits;
 use crate::tokenizer::Tokenizer;
-use model_factory_engine::adapter::Adapters;
+use model_factory_diagnostics::plan::KV_PAGE;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The bytes of the log-probabilities that a model keeps of earlier prompts.
 const KEPT_BYTES: usize = 16 << 20;
@@ -25,7 +25,7 @@ pub(crate) struct PromptLogProbs {
     tokenizer: Arc<Tokenizer>,
     found: Mutex<Result<Vec<LogProbs>>>,
     /// Whose log-probabilities are the same where ids begin alike.
-    shared: Option<(Arc<KeptLogProbs>, LogProbsKey)>,
+    shared: Option<(Weak<KeptLogProbs>, LogProbsKey)>,
 }
 
 /// What the log-probabilities of a prompt depend on, besides the ids.
@@ -33,7 +33,8 @@ pub(crate) struct PromptLogProbs {
 pub(crate) struct LogProbsKey {
     /// Who may share them.
     pub(crate) salt: Option<Arc<str>>,
-    pub(crate) adapters: Adapters,
+    /// The digests of the adapters and the bits of their factors.
+    pub(crate) adapters: Vec<([u8; 32], u64)>,
     pub(crate) rotation: Rotation,
 }
 
@@ -51,7 +52,7 @@ impl PromptLogProbs {
     /// The same, but what prompts of the same key in `kept` have in common with it is not computed again.
     pub(super) fn shared(&self, kept: &Arc<KeptLogProbs>, key: LogProbsKey) -> Arc<PromptLogProbs> {
         let mut own = PromptLogProbs::new(&self.ids, self.top, &self.tokenizer);
-        own.shared = Some((Arc::clone(kept), key));
+        own.shared = Some((Arc::downgrade(kept), key));
         let own = Arc::new(own);
         kept.add(&own);
         own
@@ -100,9 +101,13 @@ impl TakeLogits for PromptLogProbs {
 
     fn known(&self) -> usize {
         let own = self.len();
-        let longer = self.shared.as_ref().and_then(|(kept, key)| kept.longest(self, key)).filter(|(len, _)| *len > own);
-        if let Some((len, other)) = longer {
-            let known = other.found().as_ref().map(|all| all[..len].to_vec()).unwrap_or_default();
+        if self.found().is_err() {
+            return 0;
+        }
+        let kept = self.shared.as_ref().and_then(|(kept, key)| Some((kept.upgrade()?, key)));
+        let longest = kept.and_then(|(kept, key)| kept.longest(self, key)).filter(|(len, _)| *len > own);
+        let known = longest.and_then(|(len, other)| Some(other.found().as_ref().ok()?.get(..len)?.to_vec()));
+        if let Some(known) = known {
             *self.found() = Ok(known);
         }
         self.len()
@@ -125,6 +130,8 @@ impl KeptLogProbs {
         let others = kept.iter().filter(|other| !std::ptr::eq(&***other, own) && other.top == own.top);
         let others = others.filter(|other| other.shared.as_ref().is_some_and(|(_, of)| of == key));
         let (len, other) = others.map(|other| (other.common(&own.ids), other)).max_by_key(|(len, _)| *len)?;
+        // Without a salt they are shared by whole pages, as the pages are, so that no time tells more of another's prompt.
+        let len = if key.salt.is_some() { len } else { len / KV_PAGE * KV_PAGE };
         Some((len, Arc::clone(other)))
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Folder {
     /// Who has made it and all entries that are read.
     owner: Option<u32>,
     known: Mutex<Known>,
+    /// Bytes of all entries when they were asked for last.
+    last_bytes: AtomicU64,
 }
 
 /// What is known of the entries.
@@ -87,7 +89,8 @@ impl Folder {
             let text = "the folder is another user's; name one of your own".to_owned();
             return refused(ErrorKind::PermissionDenied, text);
         }
-        let folder = Folder { path: path.clone(), limit, lock, owner, known: Mutex::default() };
+        let folder =
+            Folder { path: path.clone(), limit, lock, owner, known: Mutex::default(), last_bytes: AtomicU64::new(0) };
         let known = folder.locked(|known| {
             folder.trim(known, 0);
             Ok(true)
@@ -105,8 +108,12 @@ impl Folder {
     }
 
     /// Bytes of all entries, as far as they are known.
+    /// While one is written or read, as they were before it: nobody waits for the disk here.
     pub(crate) fn bytes(&self) -> u64 {
-        self.known().bytes
+        if let Ok(known) = self.known.try_lock() {
+            self.last_bytes.store(known.bytes, Ordering::Relaxed);
+        }
+        self.last_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether there is a file for `entry`.

@@ -110,9 +110,25 @@ fn the_best_of_several_answers_are_kept() {
     assert!(choices.iter().all(|choice| choice["logprobs"].is_null() && choice.get("mean_logprob").is_none()));
     let usage: usize = answers.iter().map(|answer| answer.logprobs.len()).sum();
     assert!(whole["usage"]["completion_tokens"].as_u64().unwrap() >= usage as u64 - 5, "all of them were computed");
-    let many = json!({ "prompt": vec![vec![3; 400]; 21], "echo": true, "logprobs": 20, "n": 6 });
+    // An answer that ends at once is the least likely, also where its stop token has an entry.
+    let ended =
+        { model.generate(PROMPT, &best.clone().seed(5)).unwrap() }.by_ref().find_map(|piece| piece.unwrap().token);
+    let mut expected = model.answers(PROMPT, 5, &best.clone().stop_tokens([ended.unwrap()])).unwrap();
+    assert!(expected.iter().any(|answer| answer.text.is_empty()));
+    expected.sort_by(|a, b| b.mean_logprob().total_cmp(&a.mean_logprob()));
+    for echo in [false, true] {
+        let more = json!({ "stop_token_ids": [ended], "echo": echo, "logprobs": 0 });
+        let mut fields = fields.clone();
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let (_, mut whole) = chunks(&model, &text(&fields).unwrap());
+        keep_best(&mut whole, 2, 5);
+        for (choice, answer) in whole["choices"].as_array().unwrap().iter().zip(&expected) {
+            assert!(choice["text"].as_str().unwrap().ends_with(&answer.text) && !answer.text.is_empty(), "{choice}");
+        }
+    }
+    let many = json!({ "prompt": vec![vec![3; 400]; 3], "echo": true, "logprobs": 20, "n": 6 });
     let error = text(&many).unwrap().tokenize(&model).unwrap_err();
-    assert!(error.to_string().contains("prompt_logprobs is 1058400"), "{error}");
+    assert!(error.to_string().contains("prompt_logprobs is 151200"), "{error}");
     for wrong in [json!({ "best_of": 1, "n": 2 }), json!({ "best_of": 2, "stream": true }), json!({ "best_of": 129 })] {
         let error = text(&wrong).unwrap_err();
         assert!(matches!(&error, RequestError::Wrong { field, .. } if field == "best_of"), "{error}");

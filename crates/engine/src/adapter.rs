@@ -99,7 +99,7 @@ impl Adapters {
     }
 
     /// The digest of each and the bits of its factor.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = ([u8; 32], u64)> {
+    pub fn keys(&self) -> impl Iterator<Item = ([u8; 32], u64)> {
         self.0.iter().map(|(adapter, scale)| (adapter.digest, scale.to_bits()))
     }
 }

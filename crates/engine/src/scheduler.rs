@@ -111,11 +111,13 @@ impl Steps for Pass<'_> {
             Some((first, Waiting { request, caller, .. })) if isolated.is_some() || batching != Batching::Any => {
                 let together = request.batched && batching == Batching::Explicit && isolated.is_none();
                 let caller = Arc::clone(caller);
-                let mut left = PREFILL_CHUNK;
+                let (mut left, room) = (PREFILL_CHUNK, self.compute.step_room());
                 for (index, Waiting { request, caller: other, .. }) in waiting.iter_mut().enumerate() {
                     let is_with = together && request.batched && request.is_admitted() && Arc::ptr_eq(&caller, other);
-                    request.tokens =
-                        if index == first || is_with { request.uncut(request.pending().min(left)) } else { 0 };
+                    // Logits of each of its tokens: as many as a step has room for.
+                    let fit = if request.wants_all() { (room.rows / (1 + room.logits)).max(1) } else { left };
+                    let most = request.pending().min(left).min(fit);
+                    request.tokens = if index == first || is_with { request.uncut(most) } else { 0 };
                     if index == first && request.tokens == 0 {
                         request.tokens = request.least();
                     }

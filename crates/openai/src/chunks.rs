@@ -37,6 +37,8 @@ pub struct ChunkBuilder {
     /// The ids of the prompts, where something of them is in the answer.
     prompts: Vec<Vec<u32>>,
     logprobs: LogProbFields,
+    /// Whether a stop token that ends an answer has a piece.
+    gives_stop: bool,
     tokenizer: Arc<Tokenizer>,
     choices: Vec<Choice>,
     prompt: usize,
@@ -55,8 +57,8 @@ struct Choice {
     said: Option<usize>,
     calls: usize,
     reasoning: usize,
-    /// The sum of the log-probabilities of its tokens, where they are known, and their number.
-    likely: (f64, usize),
+    /// The sum of the log-probabilities of its tokens, where they are known, their number, and the last.
+    likely: (f64, usize, f64),
 }
 
 impl ChunkBuilder {
@@ -86,6 +88,7 @@ impl ChunkBuilder {
             echo: request.echo.then(|| texts(&request.input, model.tokenizer())),
             prompts: Vec::new(),
             logprobs: request.logprobs,
+            gives_stop: request.options.prompt_logprobs.is_some(),
             tokenizer: Arc::clone(model.tokenizer()),
             choices: (0..request.answers()).map(|_| Choice::default()).collect(),
             prompt: 0,
@@ -123,7 +126,7 @@ impl ChunkBuilder {
         piece.thinking &= self.is_chat;
         let token = piece.token.zip(piece.logprobs.take());
         if let Some((_, of)) = &token {
-            choice.likely = (choice.likely.0 + of.chosen, choice.likely.1 + 1);
+            choice.likely = (choice.likely.0 + of.chosen, choice.likely.1 + 1, of.chosen);
         }
         let token = token.filter(|_| !piece.thinking && !self.logprobs.are_hidden);
         let delta = choice.reader.push(piece);
@@ -146,6 +149,7 @@ impl ChunkBuilder {
             Some(FinishReason::Stop(token)) if self.stop_tokens.contains(&token) => token.into(),
             _ => Value::Null,
         };
+        let ended_by_stop = matches!(reason, Some(FinishReason::Stop(_)));
         let reason = match reason {
             None | Some(FinishReason::Cancelled) => return Err(Error::Cancelled),
             Some(FinishReason::Length | FinishReason::Context) => "length",
@@ -165,8 +169,14 @@ impl ChunkBuilder {
         let mut chunk = self.chunk(index, delta, None, Some(reason));
         chunk["choices"][0]["stop_reason"] = stop;
         if self.best < self.n {
-            let (sum, tokens) = self.choices[index].likely;
-            chunk["choices"][0][LIKELY] = (sum / tokens.max(1) as f64).into();
+            let (mut sum, mut tokens, last) = self.choices[index].likely;
+            if ended_by_stop && self.gives_stop {
+                (sum, tokens) = (sum - last, tokens.saturating_sub(1));
+            }
+            // An answer without tokens is the least likely.
+            if tokens > 0 {
+                chunk["choices"][0][LIKELY] = (sum / tokens as f64).into();
+            }
         }
         Ok(chunk)
     }
@@ -261,23 +271,25 @@ impl ChunkBuilder {
     fn of_prompt(&mut self, index: usize, of: &[LogProbs]) -> Value {
         let mut chunk = self.chunk(index, AnswerDelta::default(), None, None);
         let ids = self.prompts.get(index / self.n).map(Vec::as_slice).unwrap_or_default();
-        if self.logprobs.of_echo {
+        let first = |of: &LogProbs, most: usize| LogProbs::new(of.chosen, of.top[..most.min(of.top.len())].to_vec());
+        if let Some(most) = self.logprobs.of_echo {
             let mut parts = json!({ "tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": [] });
             let (mut decoder, mut offset) = (self.tokenizer.stream(), 0);
             for (id, of) in ids.iter().zip(std::iter::once(None).chain(of.iter().map(Some))) {
-                extend(&mut parts, self.token_parts(*id, of, offset));
+                extend(&mut parts, self.token_parts(*id, of.map(|of| first(of, most)).as_ref(), offset));
                 let mut text = String::new();
                 decoder.push(self.tokenizer.token_bytes(*id).unwrap_or_default(), &mut text);
                 offset += text.chars().count();
             }
             chunk["choices"][0]["logprobs"] = parts;
         }
-        if self.logprobs.prompt {
+        if let Some(most) = self.logprobs.prompt {
             let each = ids.iter().skip(1).zip(of).map(|(id, of)| {
                 let entry = |rank: Option<usize>, (id, logprob): (u32, f64)| {
                     let of = json!({ "logprob": logprob, "rank": rank, "decoded_token": self.token_text(id) });
                     (id.to_string(), of)
                 };
+                let of = first(of, most);
                 let chosen =
                     entry(of.top.iter().position(|(top, _)| top == id).map(|place| place + 1), (*id, of.chosen));
                 let top = of.top.iter().enumerate().map(|(place, top)| entry(Some(place + 1), *top));

@@ -16,7 +16,7 @@ use std::ops::RangeInclusive;
 const MOST_STOPS: usize = 16;
 
 /// The most log-probabilities of prompts in an answer.
-const MOST_PROMPT_LOGPROBS: usize = 1 << 20;
+const MOST_PROMPT_LOGPROBS: usize = 1 << 17;
 
 /// The bytes of a `cache_salt`, which the cache keeps as long as the pages of its prompts.
 const SALT_BYTES: RangeInclusive<usize> = 1..=256;
@@ -58,10 +58,10 @@ pub struct CompletionRequest {
 pub(crate) struct LogProbFields {
     /// Whether those of the answer only say which is the best.
     pub(crate) are_hidden: bool,
-    /// Whether `logprobs` has those of the prompt that the answer begins with.
-    pub(crate) of_echo: bool,
-    /// Whether `prompt_logprobs` has those of the prompt, as in vLLM.
-    pub(crate) prompt: bool,
+    /// How many at each place `logprobs` has of the prompt that the answer begins with.
+    pub(crate) of_echo: Option<usize>,
+    /// How many at each place `prompt_logprobs` has of the prompt, as in vLLM.
+    pub(crate) prompt: Option<usize>,
 }
 
 /// An entry of `lora`, as in llama.cpp's server.
@@ -188,7 +188,7 @@ impl CompletionRequest {
         let options = &mut request.options;
         options.logprobs = fields.count("logprobs", None)?;
         request.echo = fields.take("echo")?.unwrap_or(false);
-        request.logprobs.of_echo = request.echo && options.logprobs.is_some();
+        request.logprobs.of_echo = options.logprobs.filter(|_| request.echo);
         if request.echo {
             let is_infill = matches!(request.input, CompletionInput::Infill { .. });
             fields.at("echo").ensure(!is_infill, "suffix is given too, expected false")?;
@@ -243,8 +243,7 @@ impl CompletionRequest {
         fields.at("n").ensure((1..=MAX_ANSWERS).contains(&n), expected)?;
         let lora: Option<Vec<Lora>> = fields.take("lora")?;
         options.prompt_logprobs = fields.count("prompt_logprobs", None)?;
-        let prompt = options.prompt_logprobs.is_some();
-        let logprobs = LogProbFields { prompt, ..LogProbFields::default() };
+        let logprobs = LogProbFields { prompt: options.prompt_logprobs, ..LogProbFields::default() };
         Ok(CompletionRequest {
             model: fields.take("model")?,
             lora: lora.map(|lora| lora.into_iter().map(|Lora { id, scale }| (id, scale)).collect()),
@@ -288,7 +287,7 @@ impl CompletionRequest {
         let limit = model.context_length();
         let ids = |prompt| model.prompt_ids_within(prompt, &options, limit).map(Cow::into_owned);
         let ids = self.input.prompts().into_iter().map(ids).collect::<Result<Vec<Vec<u32>>, _>>()?;
-        if matches!(self.input, CompletionInput::Infill { .. }) {
+        if matches!(self.input, CompletionInput::Infill { .. }) && !self.options.ignore_stop {
             self.options.stop_tokens.extend(model.tokenizer().infill_stops());
         }
         self.bound_logprobs(&ids)?;
@@ -296,7 +295,7 @@ impl CompletionRequest {
         Ok(())
     }
 
-    /// Refuses more log-probabilities of prompts than an answer should have: each takes a hundred bytes of memory for a moment.
+    /// Refuses more log-probabilities of prompts than an answer should have: each takes up to a kilobyte of memory for a moment.
     fn bound_logprobs(&self, prompts: &[Vec<u32>]) -> model_factory::Result<()> {
         let Some(top) = self.options.prompt_logprobs else { return Ok(()) };
         let tokens: usize = prompts.iter().map(Vec::len).sum();
@@ -304,7 +303,7 @@ impl CompletionRequest {
         if value <= MOST_PROMPT_LOGPROBS {
             return Ok(());
         }
-        let expected = "at most 1048576 log-probabilities of all prompts together, n times; ask for fewer, or for fewer prompts at once";
+        let expected = "at most 131072 log-probabilities of all prompts together, n times; ask for fewer, or for fewer prompts at once";
         Err(Error::Option { option: "prompt_logprobs", value: value as f64, expected })
     }
 

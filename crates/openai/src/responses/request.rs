@@ -123,7 +123,9 @@ pub fn request(body: &[u8], earlier: &[&str]) -> Result<(CompletionRequest, Resp
     let mut turns = Turns::default();
     let instructions: Option<String> = fields.take("instructions")?;
     instructions.into_iter().for_each(|text| turns.push(Message::system(text)));
-    fields.take::<String>("previous_response_id")?; // the server has found its items
+    // The server has found its items.
+    let is_found = fields.take::<String>("previous_response_id")?.is_none() || !earlier.is_empty();
+    fields.at("previous_response_id").ensure(is_found, "its items are missing; expected the field once")?;
     go_on(&mut turns, earlier)?;
     let at = fields.at("input");
     let mut input = match fields.require::<Value>("input")? {
