@@ -5,6 +5,7 @@ use crate::apis::{Api, Form, MESSAGES};
 use crate::budget::{self, Body, Budget, Share};
 use crate::direct;
 use crate::metrics::Metrics;
+use crate::models::{Lease, Listed, Models};
 use crate::ollama;
 use crate::responses::{self, Earlier, Responses};
 use async_stream::stream;
@@ -17,9 +18,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::future::ready;
 use futures_util::stream::{self, StreamExt, TryStreamExt, select_all};
-use model_factory::{
-    Adapter, CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Model, Reranker, ToolChoice,
-};
+use model_factory::{CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Reranker, ToolChoice};
 use model_factory_openai::responses::previous;
 use model_factory_openai::{ApiError, ChunkBuilder, Outline, keep_best};
 use serde_json::{Value, json};
@@ -42,11 +41,7 @@ const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'u
                            img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 pub(crate) struct Server {
-    pub(crate) model: Model,
-    /// The model's name for clients.
-    pub(crate) name: String,
-    /// The names of adapters, each of which clients ask for as for a model; all differ, also from the model's.
-    pub(crate) adapters: Vec<(String, Adapter)>,
+    pub(crate) models: Arc<Models>,
     pub(crate) access: Access,
     /// Whether requests without a salt of their own share prefixes: then their senders may learn of each other's prompts.
     pub(crate) shares_prefixes: bool,
@@ -54,7 +49,7 @@ pub(crate) struct Server {
     pub(crate) budget: Budget,
     pub(crate) metrics: Metrics,
     pub(crate) responses: Responses,
-    /// How documents are scored.
+    /// How models without a classification head score documents.
     pub(crate) reranker: Reranker,
     pub(crate) cancel: CancellationToken,
 }
@@ -123,7 +118,7 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
         .route("/health", get(|| async { json_body(json!({ "status": "ok" }).to_string()) }))
         .route("/metrics", get(metrics))
         .route("/v1/models", get(models))
-        .route("/v1/models/{id}", get(one_model))
+        .route("/v1/models/{*id}", get(one_model))
         .route("/lora-adapters", get(lora_adapters))
         .route("/v1/chat/completions", post(chat))
         .route("/v1/chat/completions/input_tokens", post(input_tokens))
@@ -190,69 +185,6 @@ async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) 
 }
 
 impl Server {
-    /// Refuses a request for another model.
-    fn is_meant(&self, asked: Option<&str>) -> Result<(), Refusal> {
-        let Some(asked) = asked.filter(|asked| *asked != self.name) else { return Ok(()) };
-        let message = format!("there is no model {asked:?}, there is {:?}", self.name);
-        Err(ApiError::new(404, message, Some("model"), Some("model_not_found")).into())
-    }
-
-    /// The name that a request asks for, and its adapter where that is one's name.
-    ///
-    /// # Errors
-    /// For another model.
-    pub(crate) fn asked(&self, asked: Option<&str>) -> Result<(&str, Option<&Adapter>), Refusal> {
-        match self.adapters.iter().find(|(name, _)| asked == Some(name)) {
-            Some((name, adapter)) => Ok((name, Some(adapter))),
-            None => self.is_meant(asked).map(|()| (&*self.name, None)),
-        }
-    }
-
-    /// The adapters that a request asks for by their numbers, each with its scale; those of scale 0 are left out.
-    ///
-    /// # Errors
-    /// For a number that no adapter has, one that is there twice, and where `model` names an adapter too.
-    fn by_number(&self, asked: &[(usize, f64)], is_named: bool) -> Result<Vec<(Adapter, f64)>, Refusal> {
-        let refuse = |message: String| Err(ApiError::new(400, message, Some("lora"), None).into());
-        if is_named {
-            return refuse("the model that is asked for is an adapter; ask for one or the other".into());
-        }
-        let mut adapters = Vec::new();
-        for (index, (id, scale)) in asked.iter().enumerate() {
-            let Some((_, adapter)) = self.adapters.get(*id) else {
-                return refuse(format!("there is no adapter {id}, there are {}, numbered from 0", self.adapters.len()));
-            };
-            if asked[..index].iter().any(|(before, _)| before == id) {
-                return refuse(format!("adapter {id} is there twice"));
-            }
-            if *scale != 0.0 {
-                adapters.push((adapter.clone(), *scale));
-            }
-        }
-        Ok(adapters)
-    }
-
-    /// The model, and after it its adapters.
-    fn models(&self) -> impl Iterator<Item = Value> {
-        let (context, spec) = (self.model.context_length(), self.model.spec());
-        // In the words of llama.cpp's server.
-        let says = spec.weights.head.is_some().then_some("completion");
-        let capabilities: Value = says.into_iter().chain(spec.vision.is_some().then_some("multimodal")).collect();
-        let model = move |id: &str| {
-            json!({
-                "id": id, "object": "model", "created": 0, "owned_by": "model-factory", "context_length": context,
-                "capabilities": capabilities,
-            })
-        };
-        let first = model(&self.name);
-        let adapter = move |(name, _): &(String, Adapter)| {
-            let mut listed = model(name);
-            listed["parent"] = Value::from(&*self.name);
-            listed
-        };
-        std::iter::once(first).chain(self.adapters.iter().map(adapter))
-    }
-
     /// The options of a request with the salt of its prompt cache: the caller's own, or one for only this request if
     /// callers may not learn of each other.
     fn salted(&self, mut options: GenerateOptions) -> GenerateOptions {
@@ -299,28 +231,31 @@ impl Server {
             }
             let (mut request, form) = api.read(&body.bytes, &server, earlier)?;
             drop(body);
-            let (name, adapter) = server.asked(request.model.as_deref())?;
-            let name = name.to_owned();
-            request.options.adapters = match &request.lora {
-                None => adapter.map(|adapter| (adapter.clone(), 1.0)).into_iter().collect(),
-                Some(lora) => server.by_number(lora, adapter.is_some())?,
-            };
             if request.answers() > outline.answers {
                 return Err(failed(Error::Internal("a request of more answers than its outline".into())).into());
             }
             request.options = server.salted(request.options);
             request.options.cancel = Some(token);
-            let mut builder = ChunkBuilder::new(&request, &server.model, &name);
-            request.tokenize(&server.model).map_err(failed)?;
-            builder.with_prompts(&request);
-            Ok((server, request, (builder, form), held))
+            Ok((request, form, held))
         };
-        let (server, request, builders, (places, room)) = self.budget.read(outline, read).await?;
+        let (mut request, form, held) = self.budget.read(outline, read).await?;
+        let lease = self.models.lease(request.model.as_deref()).await?;
+        let write = move || {
+            request.options.adapters = match &request.lora {
+                None => lease.named.clone(),
+                Some(lora) => lease.by_number(lora)?,
+            };
+            let mut builder = ChunkBuilder::new(&request, &lease.model, &lease.name);
+            request.tokenize(&lease.model).map_err(failed)?;
+            builder.with_prompts(&request);
+            Ok((request, (builder, form), held, lease))
+        };
+        let (request, builders, (places, room), lease) = self.budget.read(outline, write).await?;
         let GenerateOptions { grammar, tool_choice, .. } = &request.options;
         let is_slow =
             request.has_images() || grammar.is_some() || !matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
         let begin = move || {
-            let generations = request.generations(&server.model).map_err(failed)?.into_iter();
+            let generations = request.generations(&lease.model).map_err(failed)?.into_iter();
             let streams: Vec<GenerationStream> = generations.map(Generation::into_stream).collect();
             // Each answer keeps tools and grammar; nothing else of the request is kept.
             let is_kept = request.options.chat.tools.is_some()
@@ -329,7 +264,7 @@ impl Server {
             let how = (request.stream, request.include_usage || !request.stream);
             let best = (request.n, request.best_of);
             drop(request);
-            let held: Held = (places, room.filter(|_| is_kept).map(budget::kept));
+            let held: (Held, Lease) = ((places, room.filter(|_| is_kept).map(budget::kept)), lease);
             Ok((builders, streams, (how, best), held))
         };
         // Grammars are compiled, and images computed, one at a time: a request that waits for its turn must not stop others.
@@ -482,20 +417,24 @@ async fn response_tokens(State(server): State<Arc<Server>>, request: Request) ->
 async fn count(server: Arc<Server>, request: Request, api: Api) -> Answer {
     let (body, outline, earlier) = server.receive(request, api).await?;
     let held = server.queue.enter(1, server.budget.room(&outline)).await?;
-    let count = {
+    let read = {
         let server = Arc::clone(&server);
         move || {
-            let _held: Held = held;
             let (request, _) = api.read(&body.bytes, &server, earlier)?;
             drop(body);
-            server.asked(request.model.as_deref())?;
-            let tokens = request.input_tokens(&server.model).map_err(|error| ApiError::of(&error, api.input()))?;
-            let mut counted = json!({ "input_tokens": tokens });
-            if api == Api::Responses {
-                counted["object"] = "response.input_tokens".into();
-            }
-            Ok(counted.to_string())
+            Ok((request, held))
         }
+    };
+    let (request, held) = server.budget.read(outline, read).await?;
+    let lease = server.models.lease(request.model.as_deref()).await?;
+    let count = move || {
+        let _held: Held = held;
+        let tokens = request.input_tokens(&lease.model).map_err(|error| ApiError::of(&error, api.input()))?;
+        let mut counted = json!({ "input_tokens": tokens });
+        if api == Api::Responses {
+            counted["object"] = "response.input_tokens".into();
+        }
+        Ok(counted.to_string())
     };
     Ok(json_body(server.budget.read(outline, count).await?))
 }
@@ -510,19 +449,20 @@ impl Drop for CancelOnDrop {
 }
 
 async fn models(State(server): State<Arc<Server>>) -> impl IntoResponse {
-    json_body(json!({ "object": "list", "data": server.models().collect::<Value>() }).to_string())
+    json_body(json!({ "object": "list", "data": server.models.json().collect::<Value>() }).to_string())
 }
 
 /// The adapters by number, as llama.cpp's server lists them. No scale is anybody's but a request's own, so nothing sets one for all.
 async fn lora_adapters(State(server): State<Arc<Server>>) -> impl IntoResponse {
-    let each = server.adapters.iter().enumerate();
-    let listed: Value = each.map(|(id, (name, _))| json!({ "id": id, "name": name, "scale": 0.0 })).collect();
+    let each = server.models.iter().take(1).flat_map(Listed::adapters).enumerate();
+    let listed: Value = each.map(|(id, name)| json!({ "id": id, "name": name, "scale": 0.0 })).collect();
     json_body(listed.to_string())
 }
 
 async fn one_model(State(server): State<Arc<Server>>, Path(id): Path<String>) -> Answer {
-    let mut models = server.models().filter(|model| model["id"] == *id);
-    server.asked(Some(&id)).map(|_| json_body(models.next().unwrap_or_default().to_string()))
+    server.models.find(Some(&id))?;
+    let mut models = server.models.json().filter(|model| model["id"] == *id);
+    Ok(json_body(models.next().unwrap_or_default().to_string()))
 }
 
 async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {

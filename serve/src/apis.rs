@@ -65,7 +65,7 @@ impl Api {
         };
         let (mut request, form) = read.map_err(ApiError::from)?;
         if matches!(form, Form::Ollama(_)) {
-            request.model = request.model.map(|name| server.untagged(name));
+            request.model = request.model.map(|name| server.models.untagged(name));
         }
         Ok((request, form))
     }

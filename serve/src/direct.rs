@@ -2,22 +2,24 @@
 
 use crate::api::{Answer, CancelOnDrop, Held, Refusal, Server, blocking, json_body};
 use crate::budget;
+use crate::models::Lease;
 use crate::ollama;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use model_factory::{Adapter, CancellationToken, Error};
+use model_factory::{CancellationToken, Error, Reranker};
 use model_factory_openai::ollama::{EmbedRequest, show};
 use model_factory_openai::{
     ApiError, DetokenizeRequest, EmbeddingRequest, RequestError, RerankRequest, TemplateRequest, TokenizeRequest,
 };
 use std::sync::Arc;
 
-/// Reads a request by `read` and answers it by `answer`, in one place of the queue.
+/// Reads a request by `read`, and answers it by `answer` with the model of the name that `name` finds in it, in one place of the queue.
 async fn direct<T: Send + 'static>(
     server: Arc<Server>,
     request: Request,
     read: fn(&[u8]) -> Result<T, RequestError>,
-    answer: impl FnOnce(T, &Server, &CancellationToken) -> Result<String, Refusal> + Send + 'static,
+    name: impl FnOnce(&T) -> Option<String>,
+    answer: impl FnOnce(T, &Lease, &CancellationToken) -> Result<String, Refusal> + Send + 'static,
 ) -> Answer {
     let body = server.budget.body(request).await?;
     let (body, outline) = server.budget.outline(body).await?;
@@ -28,67 +30,61 @@ async fn direct<T: Send + 'static>(
         Ok((request, (places, room.map(budget::kept))))
     };
     let (request, held) = server.budget.read(outline, read).await?;
+    let lease = server.models.lease(name(&request).as_deref()).await?;
     let cancel = CancelOnDrop(server.cancel.child());
     let token = cancel.0.clone();
     let answer = move || {
         let _held: Held = held;
-        answer(request, &server, &token)
+        answer(request, &lease, &token)
     };
     Ok(json_body(blocking(answer).await?))
 }
 
-/// Adapters, each with its scale, as options have them.
-type Adapters = Vec<(Adapter, f64)>;
-
-/// The name that a request asks for, and its adapter.
-fn asked<'s>(server: &'s Server, model: Option<&str>) -> Result<(&'s str, Adapters), Refusal> {
-    let (name, adapter) = server.asked(model)?;
-    Ok((name, adapter.map(|adapter| (adapter.clone(), 1.0)).into_iter().collect()))
-}
-
 pub(crate) async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    direct(server, request, EmbeddingRequest::parse, |mut request, server, cancel| {
-        let (name, adapters) = asked(server, request.model.as_deref())?;
-        request.options.adapters = adapters;
+    let name = |request: &EmbeddingRequest| request.model.clone();
+    direct(server, request, EmbeddingRequest::parse, name, |mut request, lease, cancel| {
+        request.options.adapters.clone_from(&lease.named);
         request.options = request.options.cancel(cancel);
-        let answer = request.embed(&server.model, name);
+        let answer = request.embed(&lease.model, &lease.name);
         Ok(answer.map_err(|error| ApiError::of(&error, "input"))?.to_string())
     })
     .await
 }
 
 pub(crate) async fn rerank(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    direct(server, request, RerankRequest::parse, |mut request, server, cancel| {
-        let (name, adapters) = asked(server, request.model.as_deref())?;
-        (request.options.adapters, request.options.cancel) = (adapters, Some(cancel.clone()));
+    let (name, reranker) = (|request: &RerankRequest| request.model.clone(), server.reranker.clone());
+    direct(server, request, RerankRequest::parse, name, move |mut request, lease, cancel| {
+        (request.options.adapters, request.options.cancel) = (lease.named.clone(), Some(cancel.clone()));
         let input = if request.has_texts { "texts" } else { "documents" };
-        let answer = request.rank(&server.model, name, &server.reranker);
+        let scores = lease.model.report().model.as_ref().is_some_and(|model| !model.labels.is_empty());
+        let reranker = if scores { Reranker::classifier() } else { reranker };
+        let answer = request.rank(&lease.model, &lease.name, &reranker);
         Ok(answer.map_err(|error| ApiError::of(&error, input))?.to_string())
     })
     .await
 }
 
 pub(crate) async fn tokenize(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    direct(server, request, TokenizeRequest::parse, |request, server, _| {
-        server.asked(request.model.as_deref())?;
-        Ok(request.tokenize(&server.model).map_err(|error: Error| ApiError::of(&error, request.input()))?)
+    let name = |request: &TokenizeRequest| request.model.clone();
+    direct(server, request, TokenizeRequest::parse, name, |request, lease, _| {
+        Ok(request.tokenize(&lease.model).map_err(|error: Error| ApiError::of(&error, request.input()))?)
     })
     .await
 }
 
 pub(crate) async fn detokenize(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    direct(server, request, DetokenizeRequest::parse, |request, server, _| {
-        server.asked(request.model.as_deref())?;
-        let answer = request.detokenize(&server.model);
+    let name = |request: &DetokenizeRequest| request.model.clone();
+    direct(server, request, DetokenizeRequest::parse, name, |request, lease, _| {
+        let answer = request.detokenize(&lease.model);
         Ok(answer.map_err(|error| ApiError::of(&error, "tokens"))?.to_string())
     })
     .await
 }
 
 pub(crate) async fn apply_template(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    direct(server, request, TemplateRequest::parse, |request, server, _| {
-        server.asked(request.request.model.as_deref())?;
-        let answer = request.render(&server.model);
+    let name = |request: &TemplateRequest| request.request.model.clone();
+    direct(server, request, TemplateRequest::parse, name, |request, lease, _| {
+        let answer = request.render(&lease.model);
         Ok(answer.map_err(|error| ApiError::of(&error, "messages"))?.to_string())
     })
     .await
@@ -108,22 +104,20 @@ async fn embed(
     read: fn(&[u8]) -> Result<EmbedRequest, RequestError>,
     input: &'static str,
 ) -> Response {
-    let answered = direct(server, request, read, move |mut request, server, cancel| {
-        let of = &mut request.request;
-        of.model = of.model.take().map(|name| server.untagged(name));
-        let (name, adapters) = asked(server, of.model.as_deref())?;
-        let name = name.to_owned();
-        (of.options.adapters, of.options.cancel) = (adapters, Some(cancel.clone()));
-        let answer = request.answer(&server.model, &name);
+    let models = Arc::clone(&server.models);
+    let name = move |request: &EmbedRequest| request.request.model.clone().map(|name| models.untagged(name));
+    let answered = direct(server, request, read, name, move |mut request, lease, cancel| {
+        let options = &mut request.request.options;
+        (options.adapters, options.cancel) = (lease.named.clone(), Some(cancel.clone()));
+        let answer = request.answer(&lease.model, &lease.name);
         Ok(answer.map_err(|error| ApiError::of(&error, input))?.to_string())
     });
     ollama::answer(answered.await)
 }
 
 pub(crate) async fn ollama_show(State(server): State<Arc<Server>>, request: Request) -> Response {
-    let answered = direct(server, request, show, |name, server, _| {
-        server.asked(Some(&server.untagged(name)))?;
-        Ok(ollama::show(server).to_string())
-    });
+    let models = Arc::clone(&server.models);
+    let name = move |name: &String| Some(models.untagged(name.clone()));
+    let answered = direct(server, request, show, name, |_, lease, _| Ok(ollama::show(&lease.model).to_string()));
     ollama::answer(answered.await)
 }

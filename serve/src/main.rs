@@ -1,4 +1,4 @@
-//! A server of one model: the OpenAI API, Anthropic's Messages, Ollama's API, and a page to chat with it.
+//! A server of models: the OpenAI API, Anthropic's Messages, Ollama's API, and a page to chat with them.
 
 mod access;
 mod api;
@@ -8,6 +8,7 @@ mod budget;
 mod common;
 mod direct;
 mod metrics;
+mod models;
 mod ollama;
 mod responses;
 
@@ -24,9 +25,10 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use metrics::Metrics;
 use model_factory::{
-    ActivationDtype, Admission, CancellationToken, DeviceChoice, Error, KvDtype, Model, ModelBuilder, Reranker,
+    ActivationDtype, Admission, CancellationToken, DeviceChoice, Error, KvDtype, ModelBuilder, Reranker,
     UnifiedModelFactory,
 };
+use models::{Listed, Models, Source};
 use responses::Responses;
 use std::collections::HashSet;
 use std::io;
@@ -64,11 +66,22 @@ struct Arguments {
     /// Lets pages of this origin ask, its scheme, host and port; * lets all.
     #[arg(long, value_name = "ORIGIN")]
     cors: Option<HeaderValue>,
-    /// The model's name for clients; that of the file or folder when absent.
+    /// The model's name for clients; that of the file or folder when absent. More of them are names of the same model.
     #[arg(long)]
-    name: Option<String>,
+    name: Vec<String>,
+    /// One more model, loaded when a request asks for NAME; may be repeated. Without a path these are all. --name, --lora, --vision and
+    /// --mmproj are not for it.
+    #[arg(long, value_name = "NAME=PATH", value_parser = named)]
+    model: Vec<(String, PathBuf)>,
+    /// Bytes that loaded models may take by their plans: those that were used longest ago are let go for another. What the machine
+    /// has when absent. K, M, G and T are powers of 1024.
+    #[arg(long, value_name = "SIZE", requires = "model", value_parser = bytes)]
+    model_memory: Option<u64>,
+    /// Full contexts that the caches of all answers of a model take together, where there are several models.
+    #[arg(long, value_name = "COUNT", default_value_t = 4, requires = "model", value_parser = common::count)]
+    model_contexts: usize,
     /// An adapter (LoRA) of the model, which requests ask for by NAME in the place of the model's; may be repeated.
-    #[arg(long, value_name = "NAME=PATH", value_parser = lora)]
+    #[arg(long, value_name = "NAME=PATH", value_parser = named)]
     lora: Vec<(String, PathBuf)>,
     /// Where to run: auto, cpu, or cuda and cuda:N.
     #[arg(long, default_value = "auto", value_parser = common::device)]
@@ -136,18 +149,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
-    let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/demo");
-    let path = arguments.path.clone().unwrap_or(bundled);
-    let of_path = || Some(path.file_name()?.to_string_lossy().trim_end_matches(".gguf").to_owned());
-    let name = arguments.name.clone().or_else(of_path).unwrap_or_else(|| "model".into());
-    let mut names = HashSet::from([&name]);
-    if let Some((twice, _)) = arguments.lora.iter().find(|(lora, _)| !names.insert(lora)) {
-        let message = format!("--lora {twice}=..: that is the name of the model or of another adapter");
-        Arguments::command().error(ErrorKind::ValueValidation, message).exit();
-    }
     let key = arguments.api_key_file.as_deref().map(access::key).transpose()?;
-    let model = load(arguments, &path)?;
-    common::tell(model.report().first_line());
+    let models = models(arguments)?;
     let is_local = arguments.host.is_loopback();
     if !is_local && key.is_none() {
         common::tell("warning: anybody who reaches this port may use the model (--api-key-file)");
@@ -157,11 +160,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     // One thread serves all clients, computing has threads of its own, and one thread is for large requests.
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let large = Builder::new_current_thread().max_blocking_threads(1).build().map_err(failed)?;
-    let load_adapter = |(name, path): &(String, PathBuf)| Ok((name.clone(), model.load_adapter(path)?));
     let server = Arc::new(Server {
-        name,
-        adapters: arguments.lora.iter().map(load_adapter).collect::<Result<_, Error>>()?,
-        model,
+        models: Arc::clone(&models),
         shares_prefixes: arguments.share_prefixes || is_local || key.is_some(),
         access: Access { key, is_local, hosts: arguments.allowed_host.clone() },
         queue: Queue::new(arguments.sessions, arguments.queue),
@@ -171,12 +171,53 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         reranker: arguments.rerank.as_deref().map_or_else(Reranker::classifier, Reranker::qwen3),
         cancel: CancellationToken::new(),
     });
-    let model = server.model.clone();
     finish([runtime, large], listen(server, address, arguments)).map_err(failed)?;
-    if !model.flush_prompt_cache(Duration::from_secs(arguments.shutdown_timeout)) {
+    if !models.flush(Duration::from_secs(arguments.shutdown_timeout)) {
         common::tell("not all of the last prompts is in the prompt cache");
     }
     Ok(())
+}
+
+/// The models of the server: that of the path is loaded, and the others are diagnosed.
+fn models(arguments: &Arguments) -> Result<Arc<Models>, Error> {
+    let wrong = |message: String| Arguments::command().error(ErrorKind::ValueValidation, message).exit();
+    let bundled = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/demo");
+    let path = arguments.path.clone().or_else(|| arguments.model.is_empty().then(bundled));
+    let of_first =
+        !arguments.name.is_empty() || !arguments.lora.is_empty() || arguments.vision || arguments.mmproj.is_some();
+    if path.is_none() && of_first {
+        wrong("--name, --lora, --vision and --mmproj are of the model whose path is given, and none is".into());
+    }
+    let first = path.map(|path| {
+        let of_path = path.file_name().map(|name| name.to_string_lossy().trim_end_matches(".gguf").to_owned());
+        let names = match &*arguments.name {
+            [] => vec![of_path.unwrap_or_else(|| "model".into())],
+            names => names.to_vec(),
+        };
+        let builder = builder(arguments).vision(arguments.vision);
+        let builder = arguments.mmproj.iter().fold(builder, ModelBuilder::mmproj);
+        Source { names, path, builder, adapters: arguments.lora.clone() }
+    });
+    let others = arguments.model.iter().map(|(name, path)| Source {
+        names: vec![name.clone()],
+        path: path.clone(),
+        builder: builder(arguments),
+        adapters: Vec::new(),
+    });
+    let others: Vec<Source> = others.collect();
+    let mut names = HashSet::new();
+    for name in first.iter().chain(&others).flat_map(Source::all_names) {
+        if !names.insert(name) {
+            wrong(format!("{name} is the name of two models or adapters"));
+        }
+    }
+    // Before one is loaded, as memory is free now.
+    let waiting = others.into_iter().map(Source::waiting).collect::<Result<Vec<Listed>, Error>>()?;
+    let first = first.map(Source::loaded).transpose()?;
+    for listed in first.iter().chain(&waiting) {
+        common::tell(format_args!("{}: {}", listed.names()[0], listed.report().first_line()));
+    }
+    Ok(Models::new(first.into_iter().chain(waiting).collect(), arguments.model_memory))
 }
 
 /// Runs `main` on the first of `runtimes` to its end, without waiting for what is left on their threads: it ends with
@@ -188,11 +229,22 @@ fn finish<T>(runtimes: [Runtime; 2], main: impl Future<Output = T>) -> T {
 }
 
 /// `NAME=PATH`.
-fn lora(text: &str) -> Result<(String, PathBuf), String> {
+fn named(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.into(), path.into())),
-        _ => Err("expected NAME=PATH, such as support=path/to/adapter".into()),
+        _ => Err("expected NAME=PATH, such as support=path/to/files".into()),
     }
+}
+
+/// A number of bytes, at least 1, with a unit or without.
+fn bytes(text: &str) -> Result<u64, String> {
+    let number = text.trim_end_matches(|last: char| last.is_ascii_alphabetic());
+    let power = match &text[number.len()..] {
+        "" => Some(0),
+        unit => ["K", "M", "G", "T"].iter().position(|known| known.eq_ignore_ascii_case(unit)).map(|at| 10 * (at + 1)),
+    };
+    let bytes = power.and_then(|power| number.parse::<u64>().ok()?.checked_mul(1 << power));
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "expected a size, such as 10G".into())
 }
 
 /// `DIR` or `DIR:SIZE`.
@@ -201,39 +253,35 @@ fn prompt_cache(text: &str) -> Result<(PathBuf, u64), String> {
         Some((folder, size)) if size.starts_with(|first: char| first.is_ascii_digit()) => (folder, size),
         _ => (text, "10G"),
     };
-    let number = size.trim_end_matches(|last: char| last.is_ascii_alphabetic());
-    let power = match &size[number.len()..] {
-        "" => Some(0),
-        unit => ["K", "M", "G", "T"].iter().position(|known| known.eq_ignore_ascii_case(unit)).map(|at| 10 * (at + 1)),
-    };
-    let bytes = power.and_then(|power| number.parse::<u64>().ok()?.checked_mul(1 << power));
-    match bytes {
-        Some(bytes) if !folder.is_empty() && bytes > 0 => Ok((folder.into(), bytes)),
+    match bytes(size) {
+        Ok(bytes) if !folder.is_empty() => Ok((folder.into(), bytes)),
         _ => Err("expected a folder, or one and a size, such as prompts:10G".into()),
     }
 }
 
-fn load(arguments: &Arguments, path: &Path) -> Result<Model, Error> {
+/// The options of every model.
+fn builder(arguments: &Arguments) -> ModelBuilder {
     let builder = UnifiedModelFactory::builder()
         .device(arguments.device)
         .kv_cache(arguments.kv_cache)
         .activations(arguments.activations)
-        .vision(arguments.vision)
         .admission(Admission::Wait)
         .prefix_caching(!arguments.no_prefix_caching)
         .on_progress(common::show);
     let builder = arguments.context.into_iter().fold(builder, ModelBuilder::context_length);
     let builder = arguments.threads.into_iter().fold(builder, ModelBuilder::threads);
-    let builder = arguments.mmproj.iter().fold(builder, ModelBuilder::mmproj);
-    let builder =
-        arguments.prompt_cache.iter().fold(builder, |builder, (path, bytes)| builder.prompt_cache(path, *bytes));
-    builder.load(path)
+    let builder = arguments.model_memory.into_iter().fold(builder, ModelBuilder::memory_limit);
+    // The plans of several models are bounds of what they take.
+    let contexts = Some(arguments.model_contexts).filter(|_| !arguments.model.is_empty());
+    let builder = contexts.into_iter().fold(builder, ModelBuilder::sessions);
+    arguments.prompt_cache.iter().fold(builder, |builder, (path, bytes)| builder.prompt_cache(path, *bytes))
 }
 
 /// Answers clients until the process gets a signal to stop.
 async fn listen(server: Arc<Server>, address: SocketAddr, arguments: &Arguments) -> io::Result<()> {
     let mut listener = TcpListener::bind(address).await?;
-    common::tell(format_args!("{} at http://{}", server.name, listener.local_addr()?));
+    let names: Vec<&str> = server.models.iter().map(|listed| &*listed.names()[0]).collect();
+    common::tell(format_args!("{} at http://{}", names.join(", "), listener.local_addr()?));
     let router = api::router(Arc::clone(&server), arguments.cors.as_ref());
     let client_timeout = Duration::from_secs(arguments.client_timeout);
     let mut http = http1::Builder::new();

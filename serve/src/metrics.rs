@@ -2,7 +2,9 @@
 
 use crate::api::Server;
 use crate::common::process_bytes;
+use model_factory::PromptCacheUsage;
 use model_factory::generate::Timings;
+use model_factory::session::CacheUsage;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -16,7 +18,7 @@ pub(crate) struct Metrics {
     /// Seconds until the first token.
     pub(crate) first_token: Histogram,
     tokens: [Counter; 3],
-    gauges: [Gauge; 5],
+    gauges: [Gauge; 6],
     /// Of the prompts on disk; not counted here but by the model.
     prompt_cache: [Gauge; 7],
     registry: Registry,
@@ -26,13 +28,14 @@ impl Metrics {
     pub(crate) fn new() -> Metrics {
         let first_token = Histogram::new([0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]);
         let mut registry = Registry::with_prefix("serve");
-        let (requests, tokens, gauges) = (Family::default(), <[Counter; 3]>::default(), <[Gauge; 5]>::default());
+        let (requests, tokens, gauges) = (Family::default(), <[Counter; 3]>::default(), <[Gauge; 6]>::default());
         registry.register("requests", "Responses by path and status", Family::clone(&requests));
         registry.register("first_token_seconds", "Times to first tokens", first_token.clone());
         for (counter, kind) in tokens.iter().zip(["prompt", "cached", "generated"]) {
             registry.register(format!("{kind}_tokens"), format!("Tokens, {kind}"), counter.clone());
         }
-        let names = ["running", "waiting", "kv_cache_bytes", "kv_cache_unused_bytes", "resident_bytes"];
+        let names =
+            ["running", "waiting", "kv_cache_bytes", "kv_cache_unused_bytes", "resident_bytes", "loaded_models"];
         for (gauge, name) in gauges.iter().zip(names) {
             registry.register(name, name.replace('_', " "), gauge.clone());
         }
@@ -52,13 +55,25 @@ impl Metrics {
 
     /// All metrics, in the text format of OpenMetrics.
     pub(crate) fn text(&self, server: &Server) -> String {
-        let (cache, [running, waiting]) = (server.model.cache_usage(), server.queue.lengths());
+        let usages =
+            server.models.loaded(|model| (model.cache_usage(), model.prompt_cache_usage().unwrap_or_default()));
+        let [running, waiting] = server.queue.lengths().map(|length| length as u64);
         let resident = process_bytes("VmRSS").unwrap_or_default();
-        let values = [running as u64, waiting as u64, cache.bytes, cache.unused, resident];
+        let caches = |of: fn(&CacheUsage) -> u64| usages.iter().map(|(cache, _)| of(cache)).sum::<u64>();
+        let (bytes, unused) = (caches(|cache| cache.bytes), caches(|cache| cache.unused));
+        let values = [running, waiting, bytes, unused, resident, usages.len() as u64];
         self.gauges.iter().zip(values).for_each(|(gauge, value)| _ = gauge.set(value as i64));
-        let disk = server.model.prompt_cache_usage().unwrap_or_default();
-        let values =
-            [disk.bytes, disk.read, disk.read_bytes, disk.written, disk.written_bytes, disk.dropped, disk.damaged];
+        let disk = |of: fn(&PromptCacheUsage) -> u64| usages.iter().map(move |(_, disk)| of(disk));
+        let values = [
+            // They are in one folder.
+            disk(|disk| disk.bytes).max().unwrap_or_default(),
+            disk(|disk| disk.read).sum(),
+            disk(|disk| disk.read_bytes).sum(),
+            disk(|disk| disk.written).sum(),
+            disk(|disk| disk.written_bytes).sum(),
+            disk(|disk| disk.dropped).sum(),
+            disk(|disk| disk.damaged).sum(),
+        ];
         self.prompt_cache.iter().zip(values).for_each(|(gauge, value)| _ = gauge.set(value as i64));
         let mut text = String::new();
         let _ = encode(&mut text, &self.registry); // writing to a String cannot fail

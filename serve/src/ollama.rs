@@ -2,11 +2,14 @@
 
 use crate::api::{Answer, Refusal, Server, json_body};
 use crate::apis::Api;
+use crate::models::{Listed, Models};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{Stream, StreamExt};
+use model_factory::Model;
+use model_factory::diagnostics::report::ModelSummary;
 use model_factory_openai::ollama::time;
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -18,11 +21,11 @@ fn tagged(name: &str) -> String {
     if name.contains(':') { name.into() } else { format!("{name}:latest") }
 }
 
-impl Server {
+impl Models {
     /// The name of a model without the tag that Ollama's clients add, unless it is part of its name.
     pub(crate) fn untagged(&self, name: String) -> String {
         match name.strip_suffix(":latest") {
-            Some(plain) if self.asked(Some(&name)).is_err() => plain.into(),
+            Some(plain) if self.find(Some(&name)).is_err() => plain.into(),
             _ => name,
         }
     }
@@ -55,63 +58,64 @@ fn now() -> String {
     time(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
 }
 
-impl Server {
-    fn details(&self) -> Value {
-        let spec = self.model.spec();
-        let size = match spec.parameters {
-            count @ 1_000_000_000.. => format!("{:.1}B", count as f64 / 1e9),
-            count => format!("{:.2}M", count as f64 / 1e6),
-        };
-        json!({ "parent_model": "", "family": spec.family, "families": [spec.family], "parameter_size": size })
-    }
+/// What Ollama says of a model in a few words.
+fn details(model: &ModelSummary) -> Value {
+    let size = match model.parameters {
+        count @ 1_000_000_000.. => format!("{:.1}B", count as f64 / 1e9),
+        count => format!("{:.2}M", count as f64 / 1e6),
+    };
+    json!({ "parent_model": "", "family": model.family, "families": [model.family], "parameter_size": size })
+}
 
-    /// What the model can do, in Ollama's words.
-    fn capabilities(&self) -> Value {
-        let (spec, tokenizer) = (self.model.spec(), self.model.tokenizer());
-        let generates = spec.weights.head.is_some();
-        let all = [
-            ("completion", generates),
-            ("embedding", !generates),
-            ("vision", spec.vision.is_some()),
-            ("tools", generates && tokenizer.tool_calls(None).is_some()),
-            ("thinking", generates && tokenizer.template_thinks()),
-        ];
-        all.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| Value::from(name)).collect()
-    }
+/// What the model can do, in Ollama's words.
+fn capabilities(model: &Model) -> Value {
+    let (spec, tokenizer) = (model.spec(), model.tokenizer());
+    let generates = spec.weights.head.is_some();
+    let all = [
+        ("completion", generates),
+        ("embedding", !generates),
+        ("vision", spec.vision.is_some()),
+        ("tools", generates && tokenizer.tool_calls(None).is_some()),
+        ("thinking", generates && tokenizer.template_thinks()),
+    ];
+    all.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| Value::from(name)).collect()
+}
 
-    /// The model and its adapters, each with its name and `more`.
-    fn listed(&self, more: &Value) -> Value {
-        let names = std::iter::once(&self.name).chain(self.adapters.iter().map(|(name, _)| name));
-        let model = |name: &String| {
-            let mut model = json!({ "name": tagged(name), "model": tagged(name), "details": self.details() });
+/// The names of `models`, each with what is said of it, and `more`.
+fn listed<'m>(models: impl Iterator<Item = &'m Listed>, more: impl Fn(&Listed) -> Value) -> Response {
+    let each = models.flat_map(|listed| {
+        let details = listed.report().model.as_ref().map(details);
+        let more = more(listed);
+        listed.all_names().map(move |name| {
+            let mut model = json!({ "name": tagged(name), "model": tagged(name), "details": details });
             for (name, value) in more.as_object().into_iter().flatten() {
                 model[name] = value.clone();
             }
             model
-        };
-        json!({ "models": names.map(model).collect::<Value>() })
-    }
+        })
+    });
+    json_body(json!({ "models": each.collect::<Value>() }).to_string())
 }
 
 pub(crate) async fn tags(State(server): State<Arc<Server>>) -> Response {
-    json_body(server.listed(&json!({ "modified_at": now() })).to_string())
+    listed(server.models.iter(), |_| json!({ "modified_at": now() }))
 }
 
 pub(crate) async fn ps(State(server): State<Arc<Server>>) -> Response {
-    let context = server.model.context_length();
-    // It is never unloaded.
-    json_body(server.listed(&json!({ "context_length": context, "expires_at": "9999-12-31T23:59:59Z" })).to_string())
+    // None is unloaded for the time that it was not used.
+    let more = |model: &Listed| json!({ "context_length": model.context(), "expires_at": "9999-12-31T23:59:59Z" });
+    listed(server.models.iter().filter(|model| model.is_loaded()), more)
 }
 
-pub(crate) fn show(server: &Server) -> Value {
-    let (spec, template) = (server.model.spec(), server.model.spec().tokenizer.chat_template());
+pub(crate) fn show(model: &Model) -> Value {
+    let (spec, template) = (model.spec(), model.spec().tokenizer.chat_template());
     let about = |name: &str| format!("{}.{name}", spec.family);
     json!({
         "modelfile": "", "parameters": "", "license": "", "modified_at": now(), "template": template.unwrap_or_default(),
-        "details": server.details(), "capabilities": server.capabilities(),
+        "details": model.report().model.as_ref().map(details), "capabilities": capabilities(model),
         "model_info": {
             "general.architecture": spec.family, "general.parameter_count": spec.parameters,
-            about("context_length"): server.model.context_length(), about("embedding_length"): spec.hidden,
+            about("context_length"): model.context_length(), about("embedding_length"): spec.hidden,
         },
     })
 }

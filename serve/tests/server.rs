@@ -430,6 +430,17 @@ fn wrong_options_end_it() {
     assert_eq!(run(&["no-such-model"]), Some(1));
     assert_eq!(run(&["--api-key-file", "no-such-file"]), Some(1));
     assert_eq!(run(&["--allowed-host", "http://example.com"]), Some(2));
+    assert_eq!(run(&["--model", "a=no-such-model"]), Some(1));
+    let more = "--model=a=no-such-model";
+    for wrong in [
+        &["--model", "path"][..],
+        &[more, more],
+        &[more, "--name", "b"],
+        &[more, "--vision"],
+        &["--model-memory", "1G"],
+    ] {
+        assert_eq!(run(wrong), Some(2), "{wrong:?}");
+    }
     // Keys that no request could give.
     let file = tempfile::NamedTempFile::new().expect("a file");
     let path = file.path().to_str().expect("UTF-8");
@@ -474,7 +485,7 @@ fn adapters_are_asked_for_as_models_are() {
         .output()
         .unwrap();
     assert_eq!(twice.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&twice.stderr).contains("of another adapter"), "{twice:?}");
+    assert!(String::from_utf8_lossy(&twice.stderr).contains("of two models or adapters"), "{twice:?}");
     let (server, plain) = (demo(&["--lora", &format!("tuned={}", folder.path().display())]), demo(&[]));
     let (_, models) = server.get("/v1/models");
     let models: Value = serde_json::from_str(&models).expect("JSON");

@@ -1,0 +1,320 @@
+//! The models of the server: which one a request asks for, and which are loaded.
+
+use crate::api::{Refusal, blocking, done};
+use crate::common::tell;
+use model_factory::diagnostics::Report;
+use model_factory::{Adapter, Error, ErrorKind, Model, ModelBuilder, Verdict};
+use model_factory_openai::ApiError;
+use serde_json::{Value, json};
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock};
+
+/// The models, of which some are loaded.
+pub(crate) struct Models {
+    /// The first one is meant where a request names none.
+    all: Vec<Arc<Listed>>,
+    /// The bytes that loaded models on one device may take together by their plans; what the machine had when the server began where
+    /// absent.
+    memory: Option<u64>,
+    /// Held while a model is loaded, so one is at a time, in the order of the requests.
+    loading: Mutex<()>,
+    /// The number of uses so far.
+    uses: AtomicU64,
+}
+
+/// Where a model comes from.
+pub(crate) struct Source {
+    /// All names by which requests may ask for it, at least one.
+    pub(crate) names: Vec<String>,
+    pub(crate) path: PathBuf,
+    pub(crate) builder: ModelBuilder,
+    /// Its adapters, each with a name that requests may ask for too.
+    pub(crate) adapters: Vec<(String, PathBuf)>,
+}
+
+/// A model that requests may ask for.
+pub(crate) struct Listed {
+    source: Source,
+    /// What was said of it when the server began.
+    report: Report,
+    /// Read by whoever computes with it; written by the one that loads it or lets it go, which therefore waits for them.
+    loaded: Arc<RwLock<Option<Loaded>>>,
+    last_use: AtomicU64,
+}
+
+/// A loaded model and its adapters.
+pub(crate) struct Loaded {
+    pub(crate) model: Model,
+    pub(crate) adapters: Vec<Adapter>,
+}
+
+/// A loaded model that stays while this is held, by the name that a request asked for.
+pub(crate) struct Lease {
+    loaded: OwnedRwLockReadGuard<Option<Loaded>, Loaded>,
+    pub(crate) name: String,
+    /// The adapters that the name asks for, each with its scale: one or none.
+    pub(crate) named: Vec<(Adapter, f64)>,
+}
+
+impl Deref for Lease {
+    type Target = Loaded;
+
+    fn deref(&self) -> &Loaded {
+        &self.loaded
+    }
+}
+
+impl Lease {
+    /// The adapters that a request asks for by their numbers, each with its scale; those of scale 0 are left out.
+    ///
+    /// # Errors
+    /// For a number that no adapter has, one that is there twice, and where `model` names an adapter too.
+    pub(crate) fn by_number(&self, asked: &[(usize, f64)]) -> Result<Vec<(Adapter, f64)>, Refusal> {
+        let refuse = |message: String| Err(ApiError::new(400, message, Some("lora"), None).into());
+        if !self.named.is_empty() {
+            return refuse("the model that is asked for is an adapter; ask for one or the other".into());
+        }
+        let mut adapters = Vec::new();
+        for (index, (id, scale)) in asked.iter().enumerate() {
+            let Some(adapter) = self.adapters.get(*id) else {
+                return refuse(format!("there is no adapter {id}, there are {}, numbered from 0", self.adapters.len()));
+            };
+            if asked[..index].iter().any(|(before, _)| before == id) {
+                return refuse(format!("adapter {id} is there twice"));
+            }
+            if *scale != 0.0 {
+                adapters.push((adapter.clone(), *scale));
+            }
+        }
+        Ok(adapters)
+    }
+}
+
+impl Source {
+    /// All names by which requests may ask for it, those of its adapters too.
+    pub(crate) fn all_names(&self) -> impl Iterator<Item = &String> {
+        self.names.iter().chain(self.adapters.iter().map(|(name, _)| name))
+    }
+
+    fn load(&self) -> Result<Loaded, Error> {
+        let model = self.builder.load(&self.path)?;
+        let adapters = self.adapters.iter().map(|(_, path)| model.load_adapter(path)).collect::<Result<_, Error>>()?;
+        Ok(Loaded { model, adapters })
+    }
+
+    /// The model, loaded now.
+    pub(crate) fn loaded(self) -> Result<Listed, Error> {
+        let loaded = self.load()?;
+        let report = loaded.model.report().clone();
+        Ok(Listed::new(self, report, Some(loaded)))
+    }
+
+    /// The model, loaded when it is asked for, with the context that it has on this machine now.
+    ///
+    /// # Errors
+    /// With its report where it would not run.
+    pub(crate) fn waiting(mut self) -> Result<Listed, Error> {
+        let report = self.builder.diagnose(&self.path);
+        let Some(plan) = report.plan.as_ref().filter(|_| report.verdict.runs()) else {
+            return Err(Error::Refused(Box::new(report)));
+        };
+        self.builder = self.builder.context_length(plan.context);
+        Ok(Listed::new(self, report, None))
+    }
+}
+
+impl Listed {
+    fn new(source: Source, report: Report, loaded: Option<Loaded>) -> Listed {
+        Listed { source, report, loaded: Arc::new(RwLock::new(loaded)), last_use: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn names(&self) -> &[String] {
+        &self.source.names
+    }
+
+    pub(crate) fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// The names of its adapters.
+    pub(crate) fn adapters(&self) -> impl Iterator<Item = &String> {
+        self.source.adapters.iter().map(|(name, _)| name)
+    }
+
+    /// All names by which requests may ask for it.
+    pub(crate) fn all_names(&self) -> impl Iterator<Item = &String> {
+        self.source.all_names()
+    }
+
+    /// Tokens of a prompt and its answer together.
+    pub(crate) fn context(&self) -> usize {
+        self.report.plan.as_ref().map_or(0, |plan| plan.context)
+    }
+
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded.try_read().is_ok_and(|loaded| loaded.is_some())
+    }
+
+    fn planned(&self) -> u64 {
+        self.report.plan.as_ref().map_or(0, |plan| plan.total)
+    }
+
+    /// What OpenAI's list of models says of it under the name `id`.
+    fn entry(&self, id: &str) -> Value {
+        let summary = self.report.model.as_ref();
+        // In the words of llama.cpp's server.
+        let says = summary.is_some_and(|model| !model.embeds.only).then_some("completion");
+        let sees = summary.is_some_and(|model| model.vision.is_some()).then_some("multimodal");
+        json!({
+            "id": id, "object": "model", "created": 0, "owned_by": "model-factory", "context_length": self.context(),
+            "capabilities": says.into_iter().chain(sees).collect::<Value>(),
+            "status": { "value": if self.is_loaded() { "loaded" } else { "unloaded" } },
+        })
+    }
+
+    /// Waits until nobody computes with it, and frees its memory.
+    async fn let_go(&self) {
+        let loaded = self.loaded.write().await.take();
+        // It may write the last prompts to disk first.
+        let drop_it = move || {
+            drop(loaded);
+            Ok(())
+        };
+        let _ = blocking(drop_it).await; // nothing fails in it
+    }
+}
+
+impl Models {
+    /// The models `all`, at least one, each with names of its own.
+    pub(crate) fn new(all: Vec<Listed>, memory: Option<u64>) -> Arc<Models> {
+        let all = all.into_iter().map(Arc::new).collect();
+        Arc::new(Models { all, memory, loading: Mutex::default(), uses: AtomicU64::new(1) })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Listed> {
+        self.all.iter().map(|listed| &**listed)
+    }
+
+    /// What `of` makes of each model that is loaded, but for one that is just let go.
+    pub(crate) fn loaded<T>(&self, mut of: impl FnMut(&Model) -> T) -> Vec<T> {
+        let each = self.all.iter().filter_map(|listed| listed.loaded.try_read().ok());
+        each.filter_map(|loaded| loaded.as_ref().map(|loaded| of(&loaded.model))).collect()
+    }
+
+    /// Waits for what was computed of prompts to be on disk, at most for `limit`, and says whether it is.
+    pub(crate) fn flush(&self, limit: Duration) -> bool {
+        self.loaded(|model| model.flush_prompt_cache(limit)).into_iter().all(|is_done| is_done)
+    }
+
+    /// The model that `asked` is a name of, that name, and which adapter it names if it does.
+    ///
+    /// # Errors
+    /// For a name that is nothing's.
+    pub(crate) fn find(&self, asked: Option<&str>) -> Result<(&Arc<Listed>, String, Option<usize>), Refusal> {
+        for listed in &self.all {
+            match asked {
+                None => return Ok((listed, listed.names()[0].clone(), None)),
+                Some(asked) if listed.names().iter().any(|name| name == asked) => {
+                    return Ok((listed, asked.to_owned(), None));
+                }
+                Some(asked) => {
+                    if let Some(index) = listed.adapters().position(|name| name == asked) {
+                        return Ok((listed, asked.to_owned(), Some(index)));
+                    }
+                }
+            }
+        }
+        let names: Vec<String> = self.iter().flat_map(Listed::names).map(|name| format!("{name:?}")).collect();
+        let (verb, names) = (if names.len() == 1 { "is" } else { "are" }, names.join(", "));
+        let message = format!("there is no model {:?}, there {verb} {names}", asked.unwrap_or_default());
+        Err(ApiError::new(404, message, Some("model"), Some("model_not_found")).into())
+    }
+
+    /// The model that `asked` is a name of, loaded: where it is not, those that were used longest ago are let go until it fits.
+    ///
+    /// # Errors
+    /// For a name that is nothing's, and for a model that cannot be loaded any more.
+    pub(crate) async fn lease(self: &Arc<Models>, asked: Option<&str>) -> Result<Lease, Refusal> {
+        let (listed, name, adapter) = self.find(asked)?;
+        let read = Arc::clone(&listed.loaded).read_owned().await;
+        let loaded = if let Ok(loaded) = OwnedRwLockReadGuard::try_map(read, Option::as_ref) {
+            loaded
+        } else {
+            let (models, listed) = (Arc::clone(self), Arc::clone(listed));
+            // It goes on if the client goes away, as what is half loaded cannot be counted.
+            done(tokio::spawn(async move { models.load(&listed).await })).await?
+        };
+        listed.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        let adapter = adapter.and_then(|index| loaded.adapters.get(index));
+        let named = adapter.map(|adapter| (adapter.clone(), 1.0)).into_iter().collect();
+        Ok(Lease { loaded, name, named })
+    }
+
+    async fn load(&self, listed: &Arc<Listed>) -> Result<OwnedRwLockReadGuard<Option<Loaded>, Loaded>, Refusal> {
+        let _turn = self.loading.lock().await;
+        let mut place = Arc::clone(&listed.loaded).write_owned().await;
+        while place.is_none() {
+            let source = Arc::clone(listed);
+            while self.is_full(listed) && self.let_one_go(listed).await {}
+            match blocking(move || Ok(source.source.load())).await? {
+                Ok(loaded) => *place = Some(loaded),
+                Err(error) if is_memory(&error) && self.let_one_go(listed).await => {}
+                Err(error) => {
+                    let name = &listed.names()[0];
+                    tell(format_args!("{name} could not be loaded: {error}"));
+                    let message = format!("the model {name:?} cannot be loaded now; the log of the server says why");
+                    return Err(ApiError::new(503, message, None, Some("model_not_loaded")).into());
+                }
+            }
+        }
+        let internal = |_| ApiError::of(&Error::Internal("a model that was just loaded is gone".into()), "");
+        Ok(OwnedRwLockReadGuard::try_map(place.downgrade(), Option::as_ref).map_err(internal)?)
+    }
+
+    /// The other models that are loaded on the device of `listed`.
+    fn beside<'m>(&'m self, listed: &'m Listed) -> impl Iterator<Item = &'m Listed> {
+        let is_beside = |other: &&Listed| !std::ptr::eq(*other, listed) && other.report.device == listed.report.device;
+        self.iter().filter(is_beside).filter(|other| other.is_loaded())
+    }
+
+    /// Whether `listed` does not fit beside the models that are loaded.
+    fn is_full(&self, listed: &Listed) -> bool {
+        let available = listed.report.plan.as_ref().map_or(0, |plan| plan.available);
+        let taken = self.beside(listed).map(Listed::planned).fold(listed.planned(), u64::saturating_add);
+        taken > self.memory.unwrap_or(available)
+    }
+
+    /// Lets the model go that was used longest ago among those beside `listed` that nobody computes with, else among all of them.
+    /// Whether there is one.
+    async fn let_one_go(&self, listed: &Listed) -> bool {
+        let oldest = self.beside(listed).min_by_key(|other| {
+            let is_used = other.loaded.try_write().is_err();
+            (is_used, other.last_use.load(Ordering::Relaxed))
+        });
+        let Some(oldest) = oldest else { return false };
+        tell(format_args!("{} makes room for {}", oldest.names()[0], listed.names()[0]));
+        oldest.let_go().await;
+        true
+    }
+
+    /// All names, as OpenAI lists models.
+    pub(crate) fn json(&self) -> impl Iterator<Item = Value> {
+        self.iter().flat_map(|listed| {
+            let own = listed.names().iter().map(|name| listed.entry(name));
+            own.chain(listed.adapters().map(|name| {
+                let mut entry = listed.entry(name);
+                entry["parent"] = Value::from(&*listed.names()[0]);
+                entry
+            }))
+        })
+    }
+}
+
+fn is_memory(error: &Error) -> bool {
+    matches!(error, Error::Refused(report) if report.verdict == Verdict::DoesNotFit)
+        || error.kind() == ErrorKind::OutOfMemory
+}

@@ -1,0 +1,136 @@
+//! Several models in one server: which one answers, and which are in memory.
+#![allow(clippy::expect_used)] // a test that cannot go on says why
+
+mod common;
+
+use common::{Server, demo, fixture, serve, start};
+use model_factory::UnifiedModelFactory;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
+
+const TEXT: &str = "/v1/completions";
+const CONTEXT: &str = "--context=512";
+
+/// A server of the models of these names and paths, none of which is loaded yet.
+fn several(models: &[(&str, &Path)], options: &[&str]) -> Server {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_serve"));
+    command.args(models.iter().map(|(name, path)| format!("--model={name}={}", path.display())));
+    start(command.args(["--port", "0", CONTEXT]).args(options))
+}
+
+/// A text of `tokens` by the model of this name.
+fn text(model: &str, tokens: usize) -> Value {
+    json!({ "model": model, "prompt": "Once upon a time", "max_tokens": tokens, "temperature": 0, "ignore_eos": true })
+}
+
+fn answer(server: &Server, model: &str, tokens: usize) -> Value {
+    let (status, answer) = server.post(TEXT, &text(model, tokens));
+    assert_eq!((status, &answer["model"]), (200, &json!(model)), "{answer}");
+    answer["choices"][0]["text"].clone()
+}
+
+/// The same by a stream.
+fn streamed(server: &Server, model: &str, tokens: usize) -> Value {
+    let mut body = text(model, tokens);
+    body["stream"] = json!(true);
+    let events = server.events(TEXT, &body);
+    events.iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect::<String>().into()
+}
+
+/// The models that are loaded, by `/v1/models`.
+fn loaded(server: &Server) -> Vec<String> {
+    let (_, models) = server.get("/v1/models");
+    let models: Value = serde_json::from_str(&models).expect("JSON");
+    let each = models["data"].as_array().expect("a list").iter();
+    let loaded = each.filter(|model| model["status"]["value"] == "loaded");
+    loaded.map(|model| model["id"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn each_model_is_loaded_when_it_is_asked_for() {
+    let (llama, bert) = (fixture("models/llama-3.1/bf16"), fixture("embeddings/bert"));
+    let models = [format!("--model=org/llama={}", llama.display()), format!("--model=bert={}", bert.display())];
+    let server = demo(&[CONTEXT, &models[0], &models[1], "--name=demo", "--name=story"]);
+    assert_eq!(loaded(&server), ["demo", "story"]);
+    let expected = answer(&demo(&[CONTEXT]), "demo", 12);
+    let of_llama = answer(&serve(&llama, &[CONTEXT, "--name", "org/llama"]), "org/llama", 12);
+    assert_eq!([answer(&server, "demo", 12), answer(&server, "story", 12)], [expected.clone(), expected.clone()]);
+    let (_, unnamed) = server.post(TEXT, &json!({ "prompt": "Once upon a time", "max_tokens": 12, "temperature": 0 }));
+    assert_eq!((&unnamed["model"], &unnamed["choices"][0]["text"]), (&json!("demo"), &expected), "the first one");
+    assert_eq!(loaded(&server), ["demo", "story"]);
+
+    let (status, refused) = server.post(TEXT, &text("other", 1));
+    assert_eq!((status, &refused["error"]["code"]), (404, &json!("model_not_found")), "{refused}");
+    assert!(refused.to_string().contains("bert"), "it names those that are there: {refused}");
+    let (status, listed) = server.get("/v1/models/org/llama");
+    assert!(status == 200 && listed.contains("\"unloaded\""), "{listed}");
+    let names = |path: &str| -> Vec<Value> {
+        let listed: Value = serde_json::from_str(&server.get(path).1).expect("JSON");
+        listed["models"].as_array().expect("a list").iter().map(|model| model["name"].clone()).collect()
+    };
+    let all = ["demo:latest", "story:latest", "org/llama:latest", "bert:latest"];
+    assert_eq!(
+        (names("/api/tags"), names("/api/ps")),
+        (all.map(Value::from).into(), all[..2].iter().map(|name| json!(name)).collect())
+    );
+
+    assert_eq!(answer(&server, "org/llama", 12), of_llama);
+    let asked = json!({ "model": "bert", "input": ["The cat sat on the mat."] });
+    let (status, vectors) = server.post("/v1/embeddings", &asked);
+    assert_eq!((status, vectors["data"][0]["embedding"].as_array().map(Vec::len)), (200, Some(16)), "{vectors}");
+    let (status, vectors) = server.post("/api/embed", &asked);
+    assert_eq!((status, &vectors["model"]), (200, &json!("bert")), "{vectors}");
+    assert_eq!(loaded(&server), ["demo", "story", "org/llama", "bert"]);
+    assert_eq!(server.metric("serve_loaded_models"), 3);
+}
+
+#[test]
+fn a_model_waits_until_others_have_answered_and_takes_their_memory() {
+    let paths = ["demo", "models/llama-3.1/bf16", "models/r1-distill-qwen/bf16"].map(fixture);
+    let names = ["demo", "llama", "qwen"];
+    let planned = paths.each_ref().map(|path| {
+        let report = UnifiedModelFactory::builder().context_length(512).sessions(4).diagnose(path);
+        report.plan.expect("a plan").total
+    });
+    // The largest one fits, and no two.
+    let most = planned.iter().max().expect("three");
+    let of_two: u64 = planned.iter().sum::<u64>() - most;
+    assert!(*most < of_two, "{planned:?}");
+    let memory = format!("--model-memory={most}");
+    let models: Vec<(&str, &Path)> = names.into_iter().zip(paths.iter().map(|path| &**path)).collect();
+    let alone = paths.each_ref().map(|path| answer(&serve(path, &[CONTEXT, "--name", "x"]), "x", 40));
+
+    let server = several(&models, &[&memory]);
+    assert!(loaded(&server).is_empty());
+    // All at once, in an order that makes them change places; every second one is streamed.
+    std::thread::scope(|scope| {
+        for index in 0..12 {
+            let (server, name, expected) = (&server, names[index % 3], &alone[index % 3]);
+            scope.spawn(move || {
+                let said = if index % 2 == 0 { answer(server, name, 40) } else { streamed(server, name, 40) };
+                assert_eq!(said, *expected, "{name}: as by itself, and to its end");
+            });
+        }
+    });
+    server.wait_for("serve_running", |running| running == 0);
+    assert_eq!((loaded(&server).len(), server.metric("serve_loaded_models")), (1, 1));
+    assert_eq!(names.map(|name| answer(&server, name, 40)), alone, "again, after they were let go");
+}
+
+#[test]
+fn a_model_that_cannot_be_loaded_any_more_keeps_no_others_from_answering() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("gone.gguf");
+    std::fs::copy(fixture("demo-q4_k_m.gguf"), &file).expect("it is copied");
+    let server = several(&[("gone", &file), ("demo", &fixture("demo"))], &[]);
+    std::fs::rename(&file, folder.path().join("away.gguf")).expect("it is moved");
+    for _ in 0..2 {
+        let (status, refused) = server.post(TEXT, &text("gone", 1));
+        assert_eq!((status, &refused["error"]["code"]), (503, &json!("model_not_loaded")), "{refused}");
+        assert!(!refused.to_string().contains("gguf"), "the path is private: {refused}");
+    }
+    answer(&server, "demo", 1);
+    std::fs::rename(folder.path().join("away.gguf"), &file).expect("it is moved");
+    answer(&server, "gone", 1);
+}
