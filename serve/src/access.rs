@@ -36,7 +36,8 @@ impl Access {
         let is_open = matches!(path, "/" | "/health");
         let bearer =
             text(header::AUTHORIZATION).split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        let own = headers.get("x-api-key").and_then(|key| key.to_str().ok());
+        // Anthropic's header, and Azure's.
+        let own = ["x-api-key", "api-key"].into_iter().find_map(|name| headers.get(name)?.to_str().ok());
         let given = bearer.map(|(_, key)| key.trim()).or(own).unwrap_or_default().as_bytes();
         if is_open || self.key.as_ref().is_none_or(|key| key.as_bytes().ct_eq(given).into()) {
             return Ok(());

@@ -1,37 +1,28 @@
 //! Paths -> answers: access, the queue, and the handler of each path.
 
 use crate::access::Access;
-use crate::apis::{Api, Form, MESSAGES};
-use crate::budget::{self, Body, Budget, Share};
+use crate::apis::{Api, MESSAGES};
+use crate::budget::{Budget, Share};
 use crate::direct;
 use crate::metrics::Metrics;
-use crate::models::{Lease, Listed, Models};
+use crate::models::{Listed, Models};
 use crate::ollama;
-use crate::responses::{self, Earlier, Responses};
-use async_stream::stream;
+use crate::responses::{self, Responses};
 use axum::Router;
 use axum::extract::{MatchedPath, Path, Request, State};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
-use futures_util::future::ready;
-use futures_util::stream::{self, StreamExt, TryStreamExt, select_all};
-use model_factory::{CancellationToken, Error, GenerateOptions, Generation, GenerationStream, Reranker, ToolChoice};
-use model_factory_openai::responses::previous;
-use model_factory_openai::{ApiError, ChunkBuilder, Outline, keep_best};
+use model_factory::{CancellationToken, Error, Reranker};
+use model_factory_openai::ApiError;
 use serde_json::{Value, json};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
-
-/// The time between two keep-alive events of a stream that has nothing to send.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// The most bytes of an error message, and of the field that it names: a request may hold more.
 const ERROR_BYTES: usize = 1000;
@@ -51,6 +42,8 @@ pub(crate) struct Server {
     pub(crate) responses: Responses,
     /// How models without a classification head score documents.
     pub(crate) reranker: Reranker,
+    /// The time after which a stream that has nothing to send says that it is there.
+    pub(crate) keep_alive: Duration,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -75,21 +68,30 @@ impl Queue {
         Queue { running, all, sessions, length }
     }
 
-    /// Waits for `room`, and then for `places` to run: a request that waits for memory takes no place from others.
+    /// Waits for `room`, and then for `places` to run, or for all there are where it has more answers than these: a request that waits
+    /// for memory takes no place from others.
     pub(crate) async fn enter(
         &self,
         places: usize,
         room: impl Future<Output = Result<Share, Refusal>>,
     ) -> Result<Held, Refusal> {
-        let few = u32::try_from(places).ok().filter(|_| places <= self.sessions);
-        let many = || ApiError::new(400, format!("n: expected {} answers at most", self.sessions), Some("n"), None);
+        let most = self.sessions + self.length;
+        let few = u32::try_from(places).ok().filter(|_| places <= most);
+        let many =
+            || ApiError::new(400, format!("expected {most} answers at most, to all prompts together"), Some("n"), None);
         let places = few.ok_or_else(many)?;
         let full = format!("{} requests wait already; try again later", self.length);
         let full = |_| ApiError::new(429, full, None, Some("queue_full"));
         let all = Arc::clone(&self.all).try_acquire_many_owned(places).map_err(full)?;
         let room = room.await?;
         let closed = |_| ApiError::of(&Error::Cancelled, "");
-        Ok(([Arc::clone(&self.running).acquire_many_owned(places).await.map_err(closed)?, all], room))
+        let at_once = places.min(u32::try_from(self.sessions).unwrap_or(u32::MAX));
+        Ok(([Arc::clone(&self.running).acquire_many_owned(at_once).await.map_err(closed)?, all], room))
+    }
+
+    /// The most answers that are computed at once.
+    pub(crate) fn sessions(&self) -> usize {
+        self.sessions
     }
 
     /// How many requests run, and how many wait.
@@ -146,7 +148,8 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
         .layer(middleware::from_fn_with_state(Arc::clone(&server), guard))
         .with_state(server);
     let Some(origin) = origin else { return router };
-    let cors = CorsLayer::new().allow_origin(AllowOrigin::exact(origin.clone()));
+    let read = [HeaderName::from_static(REQUEST_ID), header::RETRY_AFTER];
+    let cors = CorsLayer::new().allow_origin(AllowOrigin::exact(origin.clone())).expose_headers(read);
     router.layer(
         cors.allow_methods([Method::GET, Method::POST, Method::DELETE]).allow_headers(AllowHeaders::mirror_request()),
     )
@@ -184,153 +187,6 @@ async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) 
     response
 }
 
-impl Server {
-    /// The options of a request with the salt of its prompt cache: the caller's own, or one for only this request if
-    /// callers may not learn of each other.
-    fn salted(&self, mut options: GenerateOptions) -> GenerateOptions {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        options.cache_salt = match options.cache_salt {
-            Some(salt) => Some(format!("caller {salt}")),
-            None if self.shares_prefixes => None,
-            // What begins with NUL is not kept on disk either.
-            None => Some(format!("\0request {}", COUNT.fetch_add(1, Ordering::Relaxed))),
-        };
-        options
-    }
-
-    /// The body of a request of `api`, the memory that reading it takes, and what it goes on with.
-    async fn receive(&self, request: Request, api: Api) -> Result<(Body, Outline, Earlier), Refusal> {
-        let body = self.budget.body(request).await?;
-        let (body, mut outline) = self.budget.outline(body).await?;
-        if api != Api::Responses {
-            return Ok((body, outline, Earlier::default()));
-        }
-        let find = move || {
-            let previous = previous(&body.bytes);
-            Ok((body, previous))
-        };
-        let (body, previous) = blocking(find).await?;
-        let earlier = responses::earlier(self, previous.as_deref(), body.bytes.len())?;
-        // What the response repeats of the request is there twice.
-        outline.bytes = outline.bytes.saturating_mul(2).saturating_add(earlier.values());
-        Ok((body, outline, earlier))
-    }
-
-    /// Answers a request of `api`.
-    pub(crate) async fn complete(self: Arc<Self>, request: Request, api: Api) -> Answer {
-        let input = api.input();
-        let arrived = Instant::now();
-        let cancel = CancelOnDrop(self.cancel.child());
-        let (body, outline, earlier) = self.receive(request, api).await?;
-        // The places and the memory are held as long as the request is worked on, even if its client is gone.
-        let held = self.queue.enter(outline.answers, self.budget.room(&outline)).await?;
-        let (server, token, failed) = (Arc::clone(&self), cancel.0.clone(), move |error| ApiError::of(&error, input));
-        let read = move || {
-            if token.is_cancelled() {
-                return Err(failed(Error::Cancelled).into());
-            }
-            let (mut request, form) = api.read(&body.bytes, &server, earlier)?;
-            drop(body);
-            if request.answers() > outline.answers {
-                return Err(failed(Error::Internal("a request of more answers than its outline".into())).into());
-            }
-            request.options = server.salted(request.options);
-            request.options.cancel = Some(token);
-            Ok((request, form, held))
-        };
-        let (mut request, form, held) = self.budget.read(outline, read).await?;
-        let lease = self.models.lease(request.model.as_deref()).await?;
-        let write = move || {
-            request.options.adapters = match &request.lora {
-                None => lease.named.clone(),
-                Some(lora) => lease.by_number(lora)?,
-            };
-            let mut builder = ChunkBuilder::new(&request, &lease.model, &lease.name);
-            request.tokenize(&lease.model).map_err(failed)?;
-            builder.with_prompts(&request);
-            Ok((request, (builder, form), held, lease))
-        };
-        let (request, builders, (places, room), lease) = self.budget.read(outline, write).await?;
-        let GenerateOptions { grammar, tool_choice, .. } = &request.options;
-        let is_slow =
-            request.has_images() || grammar.is_some() || !matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
-        let begin = move || {
-            let generations = request.generations(&lease.model).map_err(failed)?.into_iter();
-            let streams: Vec<GenerationStream> = generations.map(Generation::into_stream).collect();
-            // Each answer keeps tools and grammar; nothing else of the request is kept.
-            let is_kept = request.options.chat.tools.is_some()
-                || request.options.grammar.is_some()
-                || matches!(builders.1, Form::Responses(_));
-            let how = (request.stream, request.include_usage || !request.stream);
-            let best = (request.n, request.best_of);
-            drop(request);
-            let held: (Held, Lease) = ((places, room.filter(|_| is_kept).map(budget::kept)), lease);
-            Ok((builders, streams, (how, best), held))
-        };
-        // Grammars are compiled, and images computed, one at a time: a request that waits for its turn must not stop others.
-        let begun = if is_slow { blocking(begin).await } else { self.budget.read(outline, begin).await };
-        let ((mut builder, mut form), streams, ((is_stream, with_usage), (n, best_of)), held) = begun?;
-        let whole = builder.whole();
-        let mut arrived = Some(arrived);
-        // The chunks as they come, and `None` after the last one; dropping them cancels the generations.
-        let chunks = stream! {
-            let _cancel = cancel;
-            let steps = |(index, mut stream): (usize, GenerationStream)| {
-                let steps = stream! {
-                    while let Some(piece) = stream.next().await {
-                        yield (index, Ok(piece));
-                    }
-                    yield (index, Err(stream.finish()));
-                };
-                steps.boxed()
-            };
-            let mut steps = select_all(streams.into_iter().enumerate().map(steps));
-            while let Some((index, step)) = steps.next().await {
-                let chunk = match step {
-                    Ok(piece) => piece.map(|piece| builder.push(index, piece)),
-                    Err(finish) => {
-                        self.metrics.ended(&finish.1);
-                        builder.last_chunk(index, finish).map(Some)
-                    }
-                };
-                match chunk {
-                    Ok(None) => {}
-                    Ok(chunk) => {
-                        if let Some(arrived) = arrived.take() {
-                            self.metrics.first_token.observe(arrived.elapsed().as_secs_f64());
-                        }
-                        yield Ok(chunk);
-                    }
-                    Err(error) => {
-                        yield Err(ApiError::of(&error, input));
-                        return;
-                    }
-                }
-            }
-            drop(held);
-            if with_usage {
-                yield Ok(Some(builder.usage()));
-            }
-            yield Ok(None);
-        };
-        if !is_stream {
-            let append = |(mut form, mut whole): (Form, Value), chunk: Option<Value>| async move {
-                chunk.into_iter().for_each(|chunk| form.append(&mut whole, chunk));
-                Ok((form, whole))
-            };
-            let (form, mut whole) = chunks.try_fold((form, whole), append).await?;
-            keep_best(&mut whole, n, best_of);
-            return Ok(json_body(form.whole(whole).to_string()));
-        }
-        if matches!(form, Form::Ollama(_)) {
-            return Ok(ollama::lines(chunks.filter_map(move |chunk| ready(form.line(chunk)))));
-        }
-        let events =
-            chunks.flat_map(move |chunk| stream::iter(form.events(chunk).into_iter().map(Ok::<_, Infallible>)));
-        Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
-    }
-}
-
 /// Runs blocking work on a thread of its own.
 pub(crate) async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
@@ -363,6 +219,10 @@ impl From<ApiError> for Refusal {
 }
 
 impl Refusal {
+    pub(crate) fn error(&self) -> &ApiError {
+        &self.0
+    }
+
     /// The response in the form of `api`.
     pub(crate) fn response(&self, api: Api) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

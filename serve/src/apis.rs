@@ -70,6 +70,25 @@ impl Api {
         Ok((request, form))
     }
 
+    /// Whether an answer is lines in place of events.
+    pub(crate) fn has_lines(self) -> bool {
+        matches!(self, Api::OllamaChat | Api::OllamaGenerate)
+    }
+
+    /// Whether an answer is a stream where the request does not say it.
+    pub(crate) fn streams(self) -> bool {
+        self.has_lines()
+    }
+
+    /// The event by which a stream that has not begun ends.
+    pub(crate) fn error_event(self, error: &ApiError) -> Event {
+        match self {
+            Api::Messages => named(&anthropic::error(error)),
+            Api::Responses => named(&ResponseBuilder::error(error, 0)),
+            _ => Event::default().data(self.error(error).to_string()),
+        }
+    }
+
     /// The field with the prompt, for errors.
     pub(crate) fn input(self) -> &'static str {
         match self {
@@ -102,17 +121,13 @@ pub(crate) enum Form {
 impl Form {
     /// The events of a chunk; `None` is the end.
     pub(crate) fn events(&mut self, chunk: Result<Option<Value>, ApiError>) -> Vec<Event> {
-        let named = |event: Value| {
-            let name = event["type"].as_str().unwrap_or_default().to_owned();
-            Event::default().event(name).data(event.to_string())
-        };
         match (self, chunk) {
-            (Form::Messages(_), Err(error)) => vec![named(anthropic::error(&error))],
+            (Form::Messages(_), Err(error)) => vec![named(&anthropic::error(&error))],
             (Form::Messages(builder), Ok(chunk)) => {
-                chunk.iter().flat_map(|chunk| builder.push(chunk)).map(named).collect()
+                chunk.iter().flat_map(|chunk| builder.push(chunk)).map(|event| named(&event)).collect()
             }
-            (Form::Responses(form), Err(error)) => vec![named(form.0.fail(&error))],
-            (Form::Responses(form), Ok(Some(chunk))) => respond(form, &chunk).into_iter().map(named).collect(),
+            (Form::Responses(form), Err(error)) => vec![named(&form.0.fail(&error))],
+            (Form::Responses(form), Ok(Some(chunk))) => respond(form, &chunk).iter().map(named).collect(),
             (Form::Responses(_), Ok(None)) => Vec::new(),
             (Form::Ollama(_), _) => Vec::new(),
             (Form::OpenAi, Err(error)) => vec![Event::default().data(error.json().to_string())],
@@ -147,6 +162,11 @@ impl Form {
             Form::Ollama(mut builder) => builder.whole(&whole),
         }
     }
+}
+
+/// An event that has its type for a name.
+fn named(event: &Value) -> Event {
+    Event::default().event(event["type"].as_str().unwrap_or_default()).data(event.to_string())
 }
 
 /// The events of a chunk. A response that has ended is kept.

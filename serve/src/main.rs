@@ -6,6 +6,7 @@ mod apis;
 mod budget;
 #[path = "../../examples/common/mod.rs"]
 mod common;
+mod completions;
 mod direct;
 mod metrics;
 mod models;
@@ -136,9 +137,15 @@ struct Arguments {
     /// Prompts share whole pages of their beginnings, whoever sends them: as with a key, or only on loopback.
     #[arg(long, conflicts_with = "no_prefix_caching")]
     share_prefixes: bool,
-    /// Seconds that a client may take to send the head of a request or to go on reading.
+    /// Seconds after which a client that does not go on reading is left.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     client_timeout: u64,
+    /// Seconds after which a stream that has nothing to send sends a comment, and its headers, for proxies that give up what is silent.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    keep_alive: u64,
+    /// Seconds that a connection may be idle before its next request, whose head has to come in that time.
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    idle_timeout: u64,
     /// Seconds in which answers have to finish once the server is to stop.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     shutdown_timeout: u64,
@@ -169,6 +176,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         metrics: Metrics::new(),
         responses: Responses::new(arguments.response_memory),
         reranker: arguments.rerank.as_deref().map_or_else(Reranker::classifier, Reranker::qwen3),
+        keep_alive: Duration::from_secs(arguments.keep_alive),
         cancel: CancellationToken::new(),
     });
     finish([runtime, large], listen(server, address, arguments)).map_err(failed)?;
@@ -285,7 +293,8 @@ async fn listen(server: Arc<Server>, address: SocketAddr, arguments: &Arguments)
     let router = api::router(Arc::clone(&server), arguments.cors.as_ref());
     let client_timeout = Duration::from_secs(arguments.client_timeout);
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(client_timeout).max_buf_size(HEAD_BYTES);
+    let idle_timeout = Duration::from_secs(arguments.idle_timeout);
+    http.timer(TokioTimer::new()).header_read_timeout(idle_timeout).max_buf_size(HEAD_BYTES);
     let (connections, running) = (Arc::new(Semaphore::new(arguments.connections)), GracefulShutdown::new());
     let mut stop = std::pin::pin!(told_to_stop());
     loop {

@@ -113,6 +113,13 @@ fn answers_keep_schemas_stops_and_tools() {
     let arguments = call["function"]["arguments"].as_str().expect("a text");
     assert!(serde_json::from_str::<Value>(arguments).expect("JSON")["b"].is_u64(), "{arguments}");
 
+    let id_of = |seed: usize| {
+        let (_, answer) = server.post(CHAT, &with(tools.clone(), json!({ "seed": seed })));
+        answer["choices"][0]["message"]["tool_calls"][0]["id"].clone()
+    };
+    assert_eq!(id_of(3), call["id"]);
+    assert_ne!(id_of(4), call["id"], "another answer has other ids");
+
     // The call and its result, as a client sends them back.
     let messages = json!([
         { "role": "user", "content": "What is 1 + 2?" },
@@ -137,7 +144,11 @@ fn thought_is_apart_from_the_answer() {
     let schema = json!({ "type": "json_schema", "json_schema": { "schema": { "const": 7 } } });
     let asked = with(chat(12), json!({ "temperature": 0, "logit_bias": { "311": 100 }, "response_format": schema }));
     let (_, answer) = server.post(CHAT, &asked);
-    assert_eq!(answer["choices"][0]["message"], json!({ "content": "7", "role": "assistant" }), "{answer}");
+    assert_eq!(
+        answer["choices"][0]["message"],
+        json!({ "content": "7", "refusal": null, "role": "assistant" }),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -366,7 +377,7 @@ fn a_client_that_goes_away_ends_its_generation_and_a_full_queue_says_so() {
 
 #[test]
 fn slow_clients_are_left() {
-    let server = demo(&["--client-timeout", "1", "--connections", "3"]);
+    let server = demo(&["--idle-timeout", "1", "--connections", "3"]);
     // Nothing at all, and a head that never ends.
     let mut silent = [server.connect(b""), server.connect(b"POST /v1/chat/comple")];
     let begun = Instant::now();

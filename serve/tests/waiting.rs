@@ -101,3 +101,63 @@ fn large_requests_do_not_wait_for_grammars_of_others() {
     assert_ne!(server.metric("serve_running"), 0, "theirs are compiled");
     drop(slow);
 }
+
+/// All that comes on a connection until `until` is there.
+fn read_until(client: &mut TcpStream, until: &str) -> String {
+    let (mut said, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        let text = String::from_utf8_lossy(&said).into_owned();
+        if text.contains(until) {
+            return text;
+        }
+        let bytes = client.read(&mut part).expect("it says something");
+        assert!(bytes > 0, "no {until:?} in {text}");
+        said.extend_from_slice(&part[..bytes]);
+    }
+}
+
+#[test]
+fn a_stream_that_waits_says_so_and_why_it_is_refused() {
+    // Its context is long, so that the first one does not end.
+    let options = ["--sessions", "1", "--keep-alive", "1", "--context", "100000"];
+    let server = serve(&fixture("models/llama-3.1/bf16"), &options);
+    let stream = |mut body: Value| {
+        body["stream"] = json!(true);
+        body
+    };
+    let first = server.begin(CHAT, &stream(small(90_000)));
+    server.wait_for("serve_running", |running| running == 1);
+    let mut too_long = stream(small(1));
+    too_long["messages"][0]["content"] = json!("word ".repeat(100_000));
+    let mut waiting = [small(3), too_long].map(|body| server.begin(CHAT, &stream(body)));
+    for client in &mut waiting {
+        let begun = read_until(client, "\n:\n");
+        assert!(begun.starts_with("HTTP/1.1 200"), "{begun}");
+        assert!(!begun.contains("data:"), "nothing is computed yet: {begun}");
+    }
+    assert_eq!(server.metric("serve_waiting"), 2);
+    drop(first);
+    let [answered, refused] = &mut waiting;
+    read_until(answered, "data: [DONE]");
+    let said = read_until(refused, "context_length_exceeded");
+    assert!(said.contains("data: {\"error\"") && !said.contains("[DONE]"), "{said}");
+}
+
+#[test]
+fn a_request_of_more_answers_than_sessions_is_computed_in_turns() {
+    let server = demo(&["--sessions", "3", "--queue", "97"]);
+    let texts = ["Once upon a time", "The fox", "A", "In the wood"];
+    let ask =
+        |prompt: Value| server.post("/v1/completions", &json!({ "prompt": prompt, "max_tokens": 4, "temperature": 0 }));
+    let alone = texts.map(|text| ask(json!(text)).1["choices"][0]["text"].clone());
+    let prompts = |count: usize| -> Value { texts.iter().cycle().take(count).map(|text| json!(text)).collect() };
+    let (status, answer) = ask(prompts(100));
+    assert_eq!(status, 200, "{answer}");
+    let choices = answer["choices"].as_array().expect("a list");
+    assert_eq!(choices.len(), 100);
+    for (choice, expected) in choices.iter().zip(alone.iter().cycle()) {
+        assert_eq!(choice["text"], *expected);
+    }
+    let (status, refused) = ask(prompts(101));
+    assert!(status == 400 && refused.to_string().contains("100 answers at most"), "{refused}");
+}

@@ -125,7 +125,7 @@ impl State {
         stop.extend(options.stop_tokens.iter().copied());
         sampler = sampler.with_stop(&stop);
         let (choice, other) = (&options.tool_choice, options.grammar.as_ref());
-        let calls = Calls::of(choice, &options.chat, other, &tokenizer, sequence.len())?;
+        let calls = Calls::of(choice, &options.chat, other, &tokenizer, number_of(&sequence, sampler.seed()))?;
         let Calls { mut reader, grammar, holds_thought } = calls;
         // Where tools may or must be called, the grammar of the calls includes that of the text outside of them.
         let grammar = grammar.as_ref().or(options.grammar.as_ref());
@@ -168,6 +168,14 @@ impl State {
             admitted: None,
         })
     }
+}
+
+/// A number of the answer to `prompt` with this seed.
+fn number_of(prompt: &[u32], seed: u64) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    prompt.iter().for_each(|id| sum.update(&id.to_le_bytes()));
+    sum.update(&seed.to_le_bytes());
+    sum.finalize()
 }
 
 impl<S: Step> Generation<S> {

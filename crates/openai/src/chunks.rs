@@ -208,7 +208,7 @@ impl ChunkBuilder {
 
     /// A whole answer that is still empty: [`append`] all chunks to it, and the usage.
     pub fn whole(&self) -> Value {
-        let empty = if self.is_chat { json!({ "message": { "content": null } }) } else { json!({}) };
+        let empty = if self.is_chat { json!({ "message": { "content": null, "refusal": null } }) } else { json!({}) };
         self.with_choices(vec![empty; self.choices.len()].into())
     }
 

@@ -35,6 +35,8 @@ pub struct Outline {
     pub bytes: usize,
     /// The number of answers that it asks for, if that is valid; at least 1.
     pub answers: usize,
+    /// Whether it asks for a stream, where it says so.
+    pub stream: Option<bool>,
 }
 
 impl Outline {
@@ -52,7 +54,7 @@ impl Outline {
             Ok(outer) => {
                 let (bytes, answers) = (bytes.get(), outer.answers());
                 let times = if outer.has_tools { answers } else { 1 };
-                Ok(Outline { bytes: bytes.saturating_mul(times), answers })
+                Ok(Outline { bytes: bytes.saturating_mul(times), answers, stream: outer.stream })
             }
             Err(_) if bytes.get() > MOST_BYTES => Err(RequestError::TooManyValues { limit: MOST_BYTES })?,
             Err(error) => Err(RequestError::NotObject { reason: error.to_string() })?,
@@ -73,6 +75,9 @@ struct Seen {
     n: [Option<u64>; 2],
     /// Whether the outermost object has tools.
     has_tools: bool,
+    /// The value if it is true or false, and that of the field `stream` of the outermost object.
+    is_true: Option<bool>,
+    stream: Option<bool>,
 }
 
 impl Seen {
@@ -113,8 +118,8 @@ impl<'de> Visitor<'de> for Count<'_> {
     fn visit_unit<E>(self) -> Result<Seen, E> {
         Ok(Seen::default())
     }
-    fn visit_bool<E>(self, _: bool) -> Result<Seen, E> {
-        Ok(Seen::default())
+    fn visit_bool<E>(self, is_true: bool) -> Result<Seen, E> {
+        Ok(Seen { is_true: Some(is_true), ..Seen::default() })
     }
     fn visit_u64<E>(self, number: u64) -> Result<Seen, E> {
         Ok(Seen { number: Some(number), ..Seen::default() })
@@ -151,6 +156,7 @@ impl<'de> Visitor<'de> for Count<'_> {
                 Name::BestOf if self.is_outer => outer.n[1] = seen.number,
                 Name::Prompt if self.is_outer => outer.prompts = seen.prompts,
                 Name::Tools => outer.has_tools = true,
+                Name::Stream if self.is_outer => outer.stream = seen.is_true,
                 _ => {}
             }
         }
@@ -158,13 +164,14 @@ impl<'de> Visitor<'de> for Count<'_> {
     }
 }
 
-/// The names of the fields that affect the number of answers or the memory of each.
+/// The names of the fields that affect the number of answers, the memory of each, or their form.
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
 enum Name {
     N,
     BestOf,
     Prompt,
+    Stream,
     #[serde(alias = "functions")]
     Tools,
     #[serde(other)]

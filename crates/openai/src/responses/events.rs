@@ -184,11 +184,16 @@ impl ResponseBuilder {
             let response = self.response.clone();
             self.event(&mut events, "failed", json!({ "response": response }));
         } else {
-            events.push(json!({
-                "type": "error", "sequence_number": self.sequence, "code": error.code, "message": error.message, "param": error.param,
-            }));
+            events.push(ResponseBuilder::error(error, self.sequence));
         }
         events.remove(0)
+    }
+
+    /// The event `error` of this number, by which a stream ends that has not begun.
+    pub fn error(error: &ApiError, sequence: usize) -> Value {
+        json!({
+            "type": "error", "sequence_number": sequence, "code": error.code, "message": error.message, "param": error.param,
+        })
     }
 
     /// The response so far; whole after the last chunk.

@@ -19,8 +19,8 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// The handling of tools for the `choice` of tools, the options of a chat and the `other` grammar of an answer; its prompt has
-    /// `prompt_tokens` tokens.
+    /// The handling of tools for the `choice` of tools, the options of a chat and the `other` grammar of an answer; ids of calls
+    /// are made of the number `answer`.
     ///
     /// # Errors
     /// `Tool`, `Grammar`.
@@ -29,7 +29,7 @@ impl Calls {
         chat: &ChatOptions,
         other: Option<&Grammar>,
         tokenizer: &Tokenizer,
-        prompt_tokens: usize,
+        answer: u32,
     ) -> Result<Calls> {
         let tools = tools(chat.tools.as_deref().unwrap_or_default());
         let wanted = matches!(choice, ToolChoice::Required | ToolChoice::Named(_));
@@ -50,7 +50,7 @@ impl Calls {
             grammar => grammar?,
         };
         let holds_thought = grammar.is_some() && matches!(format.description().several, Several::Messages);
-        let mut reader = CallReader::new(format, tools, tokenizer, prompt_tokens);
+        let mut reader = CallReader::new(format, tools, tokenizer, answer);
         if other.is_some() && !wanted {
             reader = reader.all_or_none();
         } else if *choice == ToolChoice::Strict {

@@ -93,16 +93,28 @@ pub struct CallReader {
     held: String,
     /// Whether text was returned since the last call.
     said: bool,
-    /// The length of the prompt, with which ids of calls begin.
-    prompt_tokens: usize,
+    /// A number of this answer, with which ids of calls begin.
+    answer: u32,
     calls: usize,
     /// Whether an answer is either calls from its beginning on, or no call.
     all_or_none: bool,
 }
 
+/// The id of a call in the answer of this number.
+fn own_id(mut answer: u32, call: usize) -> String {
+    let digit = |_| {
+        let digit = char::from_digit(answer % 36, 36);
+        answer /= 36;
+        digit
+    };
+    let answer: String = (0..6).filter_map(digit).collect();
+    format!("{answer}{:03}", call % 1000)
+}
+
 impl CallReader {
-    /// A reader for an answer after `prompt_tokens` tokens.
-    pub fn new(format: ToolCallFormat, tools: Vec<Tool>, tokenizer: &Tokenizer, prompt_tokens: usize) -> CallReader {
+    /// A reader of an answer. Calls that the model gives no ids have some of nine letters and digits, as Mistral's templates need them, made
+    /// of the number `answer`.
+    pub fn new(format: ToolCallFormat, tools: Vec<Tool>, tokenizer: &Tokenizer, answer: u32) -> CallReader {
         let format = format.description();
         let frames = format.frames.as_ref().map_or(&[][..], |frames| frames);
         let kinds = [(format.opens, Mark::Open), (format.closes, Mark::Close), (frames, Mark::Frame)];
@@ -127,7 +139,7 @@ impl CallReader {
             frames: String::new(),
             held: String::new(),
             said: false,
-            prompt_tokens,
+            answer,
             calls: 0,
             all_or_none: false,
         }
@@ -368,7 +380,7 @@ impl CallReader {
         self.frames.clear();
         self.said = false;
         for Written { id, name, arguments } in calls {
-            let own = || format!("{:06}{:03}", self.prompt_tokens % 1_000_000, self.calls % 1000);
+            let own = || own_id(self.answer, self.calls);
             let id = id.filter(|id| !id.is_empty()).unwrap_or_else(own);
             self.calls += 1;
             let json = Some(arguments.to_json());
