@@ -159,7 +159,7 @@ fn prompt_logprobs_have_the_form_of_vllm() {
 }
 
 /// The demo with a tokenizer whose last three tokens are those of fill in the middle.
-fn infilling(folder: &std::path::Path) -> Model {
+pub(crate) fn infilling(folder: &std::path::Path) -> Model {
     let demo = std::fs::read_to_string(common::repository().join("fixtures/demo/tokenizer.json")).unwrap();
     let mut tokenizer: Value = serde_json::from_str(&demo).unwrap();
     let marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
