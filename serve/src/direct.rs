@@ -2,10 +2,12 @@
 
 use crate::api::{Answer, CancelOnDrop, Held, Refusal, Server, blocking, json_body};
 use crate::budget;
+use crate::llama_cpp;
 use crate::ollama;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use model_factory::{Adapter, CancellationToken, Error};
+use model_factory_openai::llama_cpp::VectorsRequest;
 use model_factory_openai::ollama::{EmbedRequest, show};
 use model_factory_openai::{
     ApiError, DetokenizeRequest, EmbeddingRequest, RequestError, RerankRequest, TemplateRequest, TokenizeRequest,
@@ -55,6 +57,18 @@ pub(crate) async fn embeddings(State(server): State<Arc<Server>>, request: Reque
         Ok(answer.map_err(|error| ApiError::of(&error, "input"))?.to_string())
     })
     .await
+}
+
+/// Vectors in the form of llama.cpp's server.
+pub(crate) async fn vectors(State(server): State<Arc<Server>>, request: Request) -> Response {
+    let answered = direct(server, request, VectorsRequest::parse, |mut request, server, cancel| {
+        let of = &mut request.request;
+        let (name, adapters) = asked(server, of.model.as_deref())?;
+        (of.options.adapters, of.options.cancel) = (adapters, Some(cancel.clone()));
+        let answer = request.answer(&server.model, name);
+        Ok(answer.map_err(|error| ApiError::of(&error, "input"))?.to_string())
+    });
+    llama_cpp::answer(answered.await)
 }
 
 pub(crate) async fn rerank(State(server): State<Arc<Server>>, request: Request) -> Answer {

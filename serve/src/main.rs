@@ -1,4 +1,4 @@
-//! A server of one model: the OpenAI API, Anthropic's Messages, Ollama's API, and a page to chat with it.
+//! A server of one model: the APIs of OpenAI, Anthropic, Ollama and llama.cpp's server, and a page to chat with it.
 
 mod access;
 mod api;
@@ -7,6 +7,7 @@ mod budget;
 #[path = "../../examples/common/mod.rs"]
 mod common;
 mod direct;
+mod llama_cpp;
 mod metrics;
 mod ollama;
 mod responses;
@@ -43,7 +44,7 @@ use tokio_io_timeout::TimeoutStream;
 /// The most bytes of a request's head, and of the bytes that are read ahead of a connection.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// Serve a model file or folder to clients of the APIs of OpenAI, Anthropic and Ollama, with a page to chat with it.
+/// Serve a model file or folder to clients of the APIs of OpenAI, Anthropic, Ollama and llama.cpp, with a page to chat with it.
 #[derive(Parser)]
 struct Arguments {
     /// A model file or folder, or with the feature hub org/name:quantization; the bundled demo model when absent.
