@@ -56,6 +56,7 @@ fn fields_become_options() {
     expected.sampling.xtc = Some(Xtc { probability: 0.5, threshold: 0.1 });
     expected.sampling.logit_bias.extend([(5, 1.0), (6, -1.0), (7, -100.0)]);
     assert_eq!(request.options, expected);
+    assert!(asked(&json!({ "grammar": "" })).unwrap().0.options.grammar.is_none());
     for seed in [json!(-1), json!(4_294_967_295_u32)] {
         assert_eq!(asked(&json!({ "seed": seed })).unwrap().0.options.sampling.seed, None, "it is random");
     }
@@ -284,6 +285,8 @@ fn grammars_of_llama_cpp_hold_answers() {
         let refused = asked(&json!({ "grammar": gbnf })).unwrap_err().to_string();
         assert!(refused.starts_with("grammar: ") && refused.contains(expected), "{gbnf}: {refused}");
     }
+    let long = format!("root ::= \"{}\"", "a".repeat(1 << 20));
+    assert!(asked(&json!({ "grammar": long })).unwrap_err().to_string().contains("1048576 bytes"));
     let deep = format!("root ::= {}\"a\"{}", "(".repeat(70), ")".repeat(70));
     assert!(asked(&json!({ "grammar": deep })).unwrap_err().to_string().contains("64 deep"));
 }

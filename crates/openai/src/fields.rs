@@ -67,7 +67,7 @@ const UNUSED: [&str; 24] = [
 ];
 
 /// Fields that are accepted only with the value, as JSON, that asks for nothing else than is done.
-const NEUTRAL: [(&str, &str); 24] = [
+const NEUTRAL: [(&str, &str); 25] = [
     ("adaptive_target", "-1"),
     ("add_generation_prompt", "true"),
     ("add_special_tokens", "true"),
@@ -88,6 +88,7 @@ const NEUTRAL: [(&str, &str); 24] = [
     ("spaces_between_special_tokens", "true"),
     ("suffix", "\"\""),
     ("t_max_predict_ms", "0"),
+    ("tfs_z", "1"),
     ("top_n_sigma", "-1"),
     ("typical_p", "1"),
     ("use_beam_search", "false"),

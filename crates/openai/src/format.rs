@@ -88,6 +88,10 @@ fn take<'n>(
     found: &mut Option<(&'n str, Grammar)>,
 ) -> Result<(), RequestError> {
     let Some(value) = fields.take::<Value>(name)? else { return Ok(()) };
+    // llama.cpp's clients send no grammar as an empty one.
+    if name == "grammar" && value == "" {
+        return Ok(());
+    }
     let grammar = kind(value).map_err(|reason| fields.at(name).wrong(reason))?;
     put(fields, name, grammar, found)
 }

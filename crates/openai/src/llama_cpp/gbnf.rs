@@ -3,18 +3,25 @@
 //! A text becomes the sequence of its characters: what is between two of them is not a token of a lexer, which would take the longest
 //! one where the grammar lets a shorter one go on.
 
+use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 /// The deepest groups: a grammar is read by recursion.
 const DEEPEST: usize = 64;
 
+/// The longest grammar, as that of one in Lark.
+const LONGEST: usize = 1 << 20;
+
 /// The Lark grammar of `gbnf`.
 ///
 /// # Errors
 /// What was found and expected, with its line.
 pub(crate) fn lark(gbnf: &str) -> Result<String, String> {
-    let mut reader = Reader { rest: gbnf, all: gbnf, names: HashMap::new(), used: Vec::new() };
+    if gbnf.len() > LONGEST {
+        return Err(format!("expected {LONGEST} bytes at most"));
+    }
+    let mut reader = Reader { rest: gbnf, all: gbnf, names: HashMap::new(), used: HashMap::new() };
     let (mut rules, mut known) = (String::new(), HashSet::new());
     reader.skip(true);
     while !reader.rest.is_empty() {
@@ -36,8 +43,9 @@ pub(crate) fn lark(gbnf: &str) -> Result<String, String> {
     let Some(root) = reader.names.get("root").filter(|root| known.contains(root)) else {
         return Err("there is no rule root".into());
     };
-    match reader.used.iter().find(|(rule, ..)| !known.contains(rule)) {
-        Some((_, name, at)) => Err(format!("line {}: there is no rule {name}", reader.line(*at))),
+    let missing = reader.used.iter().filter(|(rule, _)| !known.contains(rule)).map(|(_, used)| *used);
+    match missing.min_by_key(|(_, at)| *at) {
+        Some((name, at)) => Err(format!("line {}: there is no rule {name}", reader.line(at))),
         None => Ok(format!("start: r{root}\n{rules}")),
     }
 }
@@ -47,8 +55,8 @@ struct Reader<'g> {
     all: &'g str,
     /// The numbers of the rules by their names.
     names: HashMap<&'g str, usize>,
-    /// The rules that others are made of, and where.
-    used: Vec<(usize, &'g str, usize)>,
+    /// The rules that others are made of: their names, and where each is met first.
+    used: HashMap<usize, (&'g str, usize)>,
 }
 
 impl<'g> Reader<'g> {
@@ -148,7 +156,7 @@ impl<'g> Reader<'g> {
                     }
                     self.rest = after;
                     let rule = self.rule(name);
-                    self.used.push((rule, name, at));
+                    self.used.entry(rule).or_insert((name, at));
                     format!("r{rule}")
                 }
                 _ => return Ok(nothing(all)),
@@ -200,15 +208,17 @@ impl<'g> Reader<'g> {
     /// A text in quotes: its characters one by one.
     fn text(&mut self) -> Result<String, String> {
         self.take("\"");
-        let mut all = Vec::new();
+        let (mut all, mut count) = (String::new(), 0);
         while !self.take("\"") {
             let c = self.character()?;
-            all.push(serde_json::Value::from(c.to_string()).to_string());
+            all += if count == 0 { "" } else { " " };
+            all += &Value::from(String::from(c)).to_string();
+            count += 1;
         }
-        Ok(match &*all {
-            [] => "\"\"".into(),
-            [one] => one.clone(),
-            all => format!("({})", all.join(" ")),
+        Ok(match count {
+            0 => "\"\"".into(),
+            1 => all,
+            _ => format!("({all})"),
         })
     }
 
