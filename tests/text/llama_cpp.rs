@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on may panic
 
 use crate::common;
-use crate::completions::infilling;
+use crate::completions::{ending_with, infilling};
 use crate::openai::chunks;
 use model_factory::generate::{Dry, Grammar, Xtc};
 use model_factory::{GenerateOptions, Model};
@@ -243,6 +243,48 @@ fn what_is_between_is_asked_for_after_other_files() {
     let (mut request, _) = between(&json!({ "input_extra": files })).unwrap();
     let refused = request.tokenize(&demo()).unwrap_err();
     assert!(refused.to_string().contains("no tokens to fill in the middle"), "{refused}");
+}
+
+#[test]
+fn other_files_are_parts_of_a_repository_where_the_vocabulary_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = json!([{ "filename": "a.rs", "text": "<|file_sep|> One." }, { "text": " Two." }]);
+    let ids_of = |model: &Model| {
+        let (mut request, _) = between(&json!({ "input_extra": files })).unwrap();
+        request.tokenize(model).unwrap();
+        match request.input {
+            CompletionInput::Ids(ids) => ids[0].clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let qwen = ending_with(
+        folder.path(),
+        &["<|repo_name|>", "<|file_sep|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
+    );
+    let part = |text: &str| qwen.tokenizer().encode_ordinary(text, false).unwrap();
+    let [repository, file, prefix, suffix, middle] = [507, 508, 509, 510, 511];
+    let expected = [
+        &[0, repository][..],
+        &part("myproject\n"),
+        &[file],
+        &part("a.rs\n<|file_sep|> One."),
+        &[file],
+        &part("tmp\n Two."),
+        &[file],
+        &part("filename\n"),
+        &[prefix],
+        &part("There was a"),
+        &[suffix],
+        &part(" who ran."),
+        &[middle],
+    ];
+    assert_eq!(ids_of(&qwen), expected.concat());
+    // Where the suffix comes first, files still stand before all else.
+    let codestral = ending_with(folder.path(), &["[PREFIX]", "[SUFFIX]"]);
+    let part = |text: &str| codestral.tokenizer().encode_ordinary(text, false).unwrap();
+    let before = "\n\n--- snippet ---\n\n<|file_sep|> One.\n\n--- snippet ---\n\n Two.";
+    let expected = [&[0][..], &part(before), &[511], &part(" who ran."), &[510], &part("There was a")].concat();
+    assert_eq!(ids_of(&codestral), expected);
 }
 
 #[test]
