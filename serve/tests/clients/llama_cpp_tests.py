@@ -9,9 +9,11 @@ the end of ours. The table is docs/serve-llama-cpp.md.
 """
 
 import json
+import math
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
@@ -36,7 +38,7 @@ import utils  # noqa: E402  (theirs)
 MODELS = {
     "ggml-org/test-model-stories260K": "demo",
     "ggml-org/test-model-stories260K-infill": "infill",
-    "ggml-org/stories15M_MOE": "demo",
+    "stories15M_MOE-F16.gguf": "demo",
     "ggml-org/tinygemma3-GGUF:Q8_0": "gemma",
     "bert-bge-small/ggml-model-f16.gguf": "bert",
     "jina-reranker-v1-tiny-en/ggml-model-f16.gguf": "rerank",
@@ -46,11 +48,12 @@ MODELS = {
 PICTURE = next((FIXTURES / "images").glob("*.png"))
 # What llama-server has and we do not.
 NOT_OURS = ["models_dir", "models_preset", "server_tools", "mcp_servers_config", "mcp_servers_json", "ui_mcp_proxy", "gcp_compat",
-            "sleep_idle_seconds", "slot_save_path", "model_draft", "spec_type", "enable_ctx_shift", "media_path", "lora_files",
+            "sleep_idle_seconds", "slot_save_path", "model_draft", "spec_type", "enable_ctx_shift", "media_path",
             "cache_ram", "backend_sampling", "cors_origins", "model_tags", "no_ui"]
 # Words that only their models say.
-THEIRS = ("Suddenly", "going|bed", "But she", "Sarax", "blue", "felter", "Whillicter", "princesses", "very|special", "small|house", "Dad",
-          "climb", "friends", "cat|Whiskers", "wise|kind", "Ann|small", "excited", "little|girl", "n_threads")
+THEIRS = ("Suddenly", "going|bed", "But she", "Sarax", "blue", "felter", "Whillicter", "princesses", "very|special",
+          "small|house", "Dad", "climb", "friends", "cat|Whiskers", "(cat)", "(frog)", "wise|kind", "eye|love", "bright|day",
+          "special|thing", "far|from", "Ann|small", "excited", "little|girl", "n_threads")
 # Templates that llama-server knows by a name, in our own words.
 NAMED = {
     "chatml": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -112,6 +115,25 @@ def infilling():
     return folder
 
 
+def adapter():
+    """An adapter of the demo, whose numbers are made here."""
+    folder = SCRATCH / "adapter"
+    if not folder.exists():
+        folder.mkdir()
+        config = json.loads((FIXTURES / "demo/config.json").read_text())
+        inputs, outputs = config["num_attention_heads"] * config["head_dim"], config["hidden_size"]
+        name = "base_model.model.model.layers.0.self_attn.o_proj.lora_"
+        header = json.dumps({
+            f"{name}A.weight": {"dtype": "F32", "shape": [1, inputs], "data_offsets": [0, 4 * inputs]},
+            f"{name}B.weight": {"dtype": "F32", "shape": [outputs, 1], "data_offsets": [4 * inputs, 4 * (inputs + outputs)]},
+        }).encode()
+        numbers = struct.pack(f"<{inputs + outputs}f", *(math.sin(0.7 * place) for place in range(inputs + outputs)))
+        (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + numbers)
+        keys = {"peft_type": "LORA", "r": 1, "lora_alpha": 8, "target_modules": ["o_proj"]}
+        (folder / "adapter_config.json").write_text(json.dumps(keys))
+    return str(folder)
+
+
 def model_of(server):
     """Our model for their server, and more options."""
     name = MODELS.get(server.model_hf_file or server.model_hf_repo)
@@ -145,6 +167,8 @@ def start(self, timeout_seconds=60):
     options += ["--name", name, "--port", str(self.server_port), "--sessions", str(self.n_slots or 4)]
     if not (self.server_embeddings or self.server_reranking):
         options += ["--context", str((self.n_ctx or 512) // (1 if self.kv_unified else self.n_slots or 1))]
+    for path in self.lora_files or []:
+        options += ["--lora", f"adapter={path}"]
     if self.api_key:
         key = SCRATCH / "key"
         key.write_text(self.api_key)
@@ -219,7 +243,7 @@ def hook_utils():
     utils.match_regex = lambda regex, text: isinstance(text, str) if any(word in regex for word in THEIRS) else search(regex, text)
 
     def download(url, output_file_path=None):
-        pytest.skip(f"needs {url}")
+        return adapter() if "shakespeare" in url else pytest.skip(f"needs {url}")
 
     utils.download_file = download
 
