@@ -39,12 +39,14 @@ pub(crate) struct Fingerprint {
     weights: Weights,
     /// The digests by their kind.
     kept: [OnceLock<Vec<FileDigest>>; 2],
+    /// What [`Model::system_fingerprint`](crate::Model::system_fingerprint) says, once it is asked for.
+    pub(crate) system: OnceLock<String>,
 }
 
 impl Fingerprint {
     /// A fingerprint; nothing is read yet.
     pub(crate) fn new(weights: Weights) -> Fingerprint {
-        Fingerprint { weights, kept: Default::default() }
+        Fingerprint { weights, kept: Default::default(), system: OnceLock::new() }
     }
 
     /// The digest of each file.

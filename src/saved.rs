@@ -24,6 +24,7 @@ use file::{CHECKSUM, Reader, Writer, problem};
 use header::{Header, Identity, shown};
 use model_factory_diagnostics::plan::{self, KV_PAGE, KvSize};
 use model_factory_diagnostics::spec::ModelSpec;
+use sha2::{Digest, Sha256};
 use std::env::consts::{ARCH, OS};
 use std::fmt;
 use std::ops::Range;
@@ -193,6 +194,23 @@ impl Model {
 fn on_processor<'m>(model: &'m Model, path: &Path) -> Result<(&'m Decoder<CpuDevice>, &'m Fingerprint)> {
     let both = model.decoder().zip(model.inner.engine.fingerprint.as_deref());
     both.ok_or_else(|| problem(path, SessionFileProblem::Device))
+}
+
+impl Model {
+    /// A short text that is another one where the bits of an answer may be others: with another version, other weights, instructions
+    /// of the processor or dtypes. Reads up to 1 MiB of each file of weights when it is first asked for. `None` on a GPU.
+    #[doc(hidden)]
+    pub fn system_fingerprint(&self) -> Option<&str> {
+        let (decoder, fingerprint) = self.decoder().zip(self.inner.engine.fingerprint.as_deref())?;
+        let make = || {
+            let digest = WeightsDigest::Sampled;
+            let identity = identity(self.spec(), decoder.device(), digest, fingerprint.digests(digest));
+            let described = serde_json::to_vec(&identity).unwrap_or_default(); // texts and numbers: they can be written
+            let digest = Sha256::digest(described);
+            digest[..8].iter().fold(String::from("b"), |text, byte| format!("{text}{byte:02x}"))
+        };
+        Some(fingerprint.system.get_or_init(make))
+    }
 }
 
 /// Everything that the bits of a session of `model` depend on.

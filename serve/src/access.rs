@@ -33,7 +33,7 @@ impl Access {
             };
             return Err(ApiError::new(403, message, None, None));
         }
-        let is_open = matches!(path, "/" | "/health");
+        let is_open = matches!(path, "/" | "/health" | "/v1/health");
         let bearer =
             text(header::AUTHORIZATION).split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
         // Anthropic's header, and Azure's.

@@ -4,6 +4,7 @@ use crate::access::Access;
 use crate::apis::{Api, MESSAGES};
 use crate::budget::{Budget, Share};
 use crate::direct;
+use crate::llama_cpp;
 use crate::metrics::Metrics;
 use crate::models::{Listed, Models};
 use crate::ollama;
@@ -115,9 +116,9 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
     let reranks = ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v2/rerank"];
     let router = reranks
         .into_iter()
-        .fold(Router::new(), |router, path| router.route(path, post(direct::rerank)))
+        .fold(llama_cpp::routes(Router::new()), |router, path| router.route(path, post(direct::rerank)))
         .route("/", get(|| async { page }))
-        .route("/health", get(|| async { json_body(json!({ "status": "ok" }).to_string()) }))
+        .route("/health", get(health))
         .route("/metrics", get(metrics))
         .route("/v1/models", get(models))
         .route("/v1/models/{*id}", get(one_model))
@@ -245,7 +246,11 @@ impl IntoResponse for Refusal {
 
 pub(crate) type Answer = Result<Response, Refusal>;
 
-async fn chat(State(server): State<Arc<Server>>, request: Request) -> Answer {
+pub(crate) async fn health() -> Response {
+    json_body(json!({ "status": "ok" }).to_string())
+}
+
+pub(crate) async fn chat(State(server): State<Arc<Server>>, request: Request) -> Answer {
     server.complete(request, Api::Chat).await
 }
 
@@ -257,11 +262,11 @@ async fn messages(State(server): State<Arc<Server>>, request: Request) -> Respon
     server.complete(request, Api::Messages).await.unwrap_or_else(|refusal| refusal.response(Api::Messages))
 }
 
-async fn respond(State(server): State<Arc<Server>>, request: Request) -> Answer {
+pub(crate) async fn respond(State(server): State<Arc<Server>>, request: Request) -> Answer {
     server.complete(request, Api::Responses).await
 }
 
-async fn input_tokens(State(server): State<Arc<Server>>, request: Request) -> Answer {
+pub(crate) async fn input_tokens(State(server): State<Arc<Server>>, request: Request) -> Answer {
     count(server, request, Api::Chat).await
 }
 
@@ -269,7 +274,7 @@ async fn message_tokens(State(server): State<Arc<Server>>, request: Request) -> 
     count(server, request, Api::Messages).await.unwrap_or_else(|refusal| refusal.response(Api::Messages))
 }
 
-async fn response_tokens(State(server): State<Arc<Server>>, request: Request) -> Answer {
+pub(crate) async fn response_tokens(State(server): State<Arc<Server>>, request: Request) -> Answer {
     count(server, request, Api::Responses).await
 }
 
@@ -308,7 +313,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-async fn models(State(server): State<Arc<Server>>) -> impl IntoResponse {
+pub(crate) async fn models(State(server): State<Arc<Server>>) -> impl IntoResponse {
     json_body(json!({ "object": "list", "data": server.models.json().collect::<Value>() }).to_string())
 }
 

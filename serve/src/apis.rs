@@ -1,9 +1,11 @@
 //! The APIs: how each reads a request, and in which form it gives an answer and an error.
 
 use crate::api::{Refusal, Server};
+use crate::llama_cpp::PATHS;
 use crate::responses::Earlier;
 use axum::response::sse::Event;
 use model_factory_openai::anthropic::{self, MessageBuilder};
+use model_factory_openai::llama_cpp::{self, CompletionBuilder};
 use model_factory_openai::ollama::{self, LineBuilder};
 use model_factory_openai::responses::{self, ResponseBuilder};
 use model_factory_openai::{ApiError, CompletionRequest, append};
@@ -25,6 +27,10 @@ pub(crate) enum Api {
     OllamaChat,
     /// `generate` of Ollama.
     OllamaGenerate,
+    /// `completion` of llama.cpp's server.
+    Completion,
+    /// `infill` of llama.cpp's server.
+    Infill,
 }
 
 /// The beginning of the paths of Ollama's API.
@@ -39,6 +45,7 @@ impl Api {
         match path {
             _ if path.starts_with(MESSAGES) => Api::Messages,
             _ if path.starts_with(OLLAMA) => Api::OllamaChat,
+            _ if PATHS.contains(&path) => Api::Completion,
             _ => Api::Chat,
         }
     }
@@ -61,6 +68,12 @@ impl Api {
             Api::OllamaChat => ollama::chat(body).map(|request| (request, Form::Ollama(LineBuilder::new(true)))),
             Api::OllamaGenerate => {
                 ollama::generate(body).map(|request| (request, Form::Ollama(LineBuilder::new(false))))
+            }
+            Api::Completion => {
+                llama_cpp::completion(body).map(|(request, builder)| (request, Form::LlamaCpp(Box::new(builder))))
+            }
+            Api::Infill => {
+                llama_cpp::infill(body).map(|(request, builder)| (request, Form::LlamaCpp(Box::new(builder))))
             }
         };
         let (mut request, form) = read.map_err(ApiError::from)?;
@@ -92,7 +105,8 @@ impl Api {
     /// The field with the prompt, for errors.
     pub(crate) fn input(self) -> &'static str {
         match self {
-            Api::Text | Api::OllamaGenerate => "prompt",
+            Api::Text | Api::OllamaGenerate | Api::Completion => "prompt",
+            Api::Infill => "input_prefix",
             Api::Responses => "input",
             Api::Chat | Api::Messages | Api::OllamaChat => "messages",
         }
@@ -103,6 +117,7 @@ impl Api {
         match self {
             Api::Messages => anthropic::error(error),
             Api::OllamaChat | Api::OllamaGenerate => ollama::error(error),
+            Api::Completion | Api::Infill => llama_cpp::error(error),
             Api::Chat | Api::Text | Api::Responses => error.json(),
         }
     }
@@ -116,6 +131,7 @@ pub(crate) enum Form {
     Responses(Box<(ResponseBuilder, Earlier, Arc<Server>)>),
     /// Lines instead of events.
     Ollama(LineBuilder),
+    LlamaCpp(Box<CompletionBuilder>),
 }
 
 impl Form {
@@ -130,6 +146,11 @@ impl Form {
             (Form::Responses(form), Ok(Some(chunk))) => respond(form, &chunk).iter().map(named).collect(),
             (Form::Responses(_), Ok(None)) => Vec::new(),
             (Form::Ollama(_), _) => Vec::new(),
+            (Form::LlamaCpp(_), Err(error)) => vec![Event::default().data(llama_cpp::error(&error).to_string())],
+            (Form::LlamaCpp(builder), Ok(chunk)) => {
+                let events = chunk.iter().flat_map(|chunk| builder.push(chunk));
+                events.map(|event| Event::default().data(event.to_string())).collect()
+            }
             (Form::OpenAi, Err(error)) => vec![Event::default().data(error.json().to_string())],
             (Form::OpenAi, Ok(Some(chunk))) => vec![Event::default().data(chunk.to_string())],
             (Form::OpenAi, Ok(None)) => vec![Event::default().data("[DONE]")],
@@ -149,7 +170,7 @@ impl Form {
     pub(crate) fn append(&mut self, whole: &mut Value, chunk: Value) {
         match self {
             Form::Responses(form) => _ = respond(form, &chunk),
-            Form::OpenAi | Form::Messages(_) | Form::Ollama(_) => append(whole, chunk),
+            Form::OpenAi | Form::Messages(_) | Form::Ollama(_) | Form::LlamaCpp(_) => append(whole, chunk),
         }
     }
 
@@ -160,6 +181,7 @@ impl Form {
             Form::Messages(_) => MessageBuilder::whole(&whole),
             Form::Responses(form) => form.0.response().clone(),
             Form::Ollama(mut builder) => builder.whole(&whole),
+            Form::LlamaCpp(builder) => builder.whole(&whole),
         }
     }
 }

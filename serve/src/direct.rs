@@ -2,11 +2,13 @@
 
 use crate::api::{Answer, CancelOnDrop, Held, Refusal, Server, blocking, json_body};
 use crate::budget;
+use crate::llama_cpp;
 use crate::models::Lease;
 use crate::ollama;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use model_factory::{CancellationToken, Error, Reranker};
+use model_factory_openai::llama_cpp::VectorsRequest;
 use model_factory_openai::ollama::{EmbedRequest, show};
 use model_factory_openai::{
     ApiError, DetokenizeRequest, EmbeddingRequest, RequestError, RerankRequest, TemplateRequest, TokenizeRequest,
@@ -49,6 +51,18 @@ pub(crate) async fn embeddings(State(server): State<Arc<Server>>, request: Reque
         Ok(answer.map_err(|error| ApiError::of(&error, "input"))?.to_string())
     })
     .await
+}
+
+/// Vectors in the form of llama.cpp's server.
+pub(crate) async fn vectors(State(server): State<Arc<Server>>, request: Request) -> Response {
+    let name = |request: &VectorsRequest| request.request.model.clone();
+    let answered = direct(server, request, VectorsRequest::parse, name, |mut request, lease, cancel| {
+        let options = &mut request.request.options;
+        (options.adapters, options.cancel) = (lease.named.clone(), Some(cancel.clone()));
+        let answer = request.answer(&lease.model, &lease.name);
+        Ok(answer.map_err(|error| ApiError::of(&error, "input"))?.to_string())
+    });
+    llama_cpp::answer(answered.await)
 }
 
 pub(crate) async fn rerank(State(server): State<Arc<Server>>, request: Request) -> Answer {

@@ -1,4 +1,4 @@
-//! A server of models: the OpenAI API, Anthropic's Messages, Ollama's API, and a page to chat with them.
+//! A server of models: the APIs of OpenAI, Anthropic, Ollama and llama.cpp's server, and a page to chat with them.
 
 mod access;
 mod api;
@@ -8,6 +8,7 @@ mod budget;
 mod common;
 mod completions;
 mod direct;
+mod llama_cpp;
 mod metrics;
 mod models;
 mod ollama;
@@ -46,7 +47,7 @@ use tokio_io_timeout::TimeoutStream;
 /// The most bytes of a request's head, and of the bytes that are read ahead of a connection.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// Serve a model file or folder to clients of the APIs of OpenAI, Anthropic and Ollama, with a page to chat with it.
+/// Serve a model file or folder to clients of the APIs of OpenAI, Anthropic, Ollama and llama.cpp, with a page to chat with it.
 #[derive(Parser)]
 struct Arguments {
     /// A model file or folder, or with the feature hub org/name:quantization; the bundled demo model when absent.

@@ -197,3 +197,74 @@ fn ollama_is_answered_in_lines() {
     assert_eq!(one["embedding"], vectors["embeddings"][0]);
     assert_eq!(server.post("/api/embed", &json!({ "model": "bert", "input": "Hi" })).0, 404);
 }
+
+#[test]
+fn clients_of_llama_cpp_find_their_paths() {
+    let server = demo(&["--sessions", "2", "--context", "128"]);
+    let body = json!({ "prompt": "Once upon a time", "n_predict": 6, "temperature": 0, "return_tokens": true });
+    let (status, own) = server.post("/completion", &body);
+    assert_eq!((status, &own["stop"], &own["stop_type"]), (200, &json!(true), &json!("limit")), "{own}");
+    let openai = json!({ "prompt": "Once upon a time", "max_tokens": 6, "temperature": 0 });
+    let (_, openai) = server.post("/v1/completions", &openai);
+    assert_eq!(own["content"], openai["choices"][0]["text"], "the same bits by either API");
+    let fingerprint = openai["system_fingerprint"].as_str().expect("a text");
+    assert!(fingerprint.len() == 17 && fingerprint.starts_with('b'), "{fingerprint}");
+
+    // A stream ends by its last event, without [DONE].
+    let mut streamed = body.clone();
+    streamed["stream"] = json!(true);
+    let (status, text) = read(server.send("/completions", streamed.to_string().as_bytes()));
+    assert_eq!(status, 200, "{text}");
+    let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events: Vec<Value> = events.map(|event| serde_json::from_str(event).expect("JSON")).collect();
+    let said: String = events.iter().filter_map(|event| event["content"].as_str()).collect();
+    assert_eq!(
+        (said.as_str(), &events[events.len() - 1]["stop"]),
+        (own["content"].as_str().expect("text"), &json!(true))
+    );
+    let both = json!({ "prompt": ["Once upon a time", own["tokens"]], "n_predict": 2 });
+    assert_eq!(server.post("/completion", &both).1.as_array().map(Vec::len), Some(2));
+
+    // The names of paths without /v1 are theirs too, but for those that have another form there.
+    let chat = json!({ "messages": [{ "role": "user", "content": "Hi" }], "max_tokens": 2, "temperature": 0 });
+    let told = |path: &str| server.post(path, &chat).1["choices"][0]["message"]["content"].clone();
+    assert_eq!(told("/chat/completions"), told("/v1/chat/completions"));
+    assert_eq!(json_of(server.get("/models")), json_of(server.get("/v1/models")));
+    assert_eq!(server.get("/v1/health"), server.get("/health"));
+    assert_eq!(server.post("/responses", &json!({ "input": "Hi", "max_output_tokens": 2 })).0, 200);
+    for (path, body) in
+        [("/chat/completions/input_tokens", chat.clone()), ("/responses/input_tokens", json!({ "input": "Hi" }))]
+    {
+        assert!(server.post(path, &body).1["input_tokens"].as_u64() > Some(0), "{path}");
+    }
+
+    let (status, props) = json_of(server.get("/props"));
+    let settings = &props["default_generation_settings"];
+    assert_eq!((status, &props["total_slots"], &settings["n_ctx"]), (200, &json!(2), &json!(128)), "{props}");
+    assert_eq!((&props["bos_token"], &props["model_path"]), (&json!("<|bos|>"), &json!("demo")));
+    let (_, slots) = json_of(server.get("/slots?fail_on_no_slot=1"));
+    let slot = |id| json!({ "id": id, "n_ctx": 128, "speculative": false, "is_processing": false });
+    assert_eq!(slots, json!([slot(0), slot(1)]));
+
+    // Errors have their form.
+    let long = json!({ "prompt": "Once upon a time ".repeat(200) });
+    for (path, body, status, kind) in [
+        ("/completion", json!({ "prompt": "a", "x": 1 }), 400, "invalid_request_error"),
+        ("/completion", json!({ "prompt": "a", "model": "other" }), 404, "not_found_error"),
+        ("/completion", long, 400, "exceed_context_size_error"),
+        ("/infill", json!({ "input_prefix": "a", "input_suffix": "b" }), 400, "invalid_request_error"),
+        ("/embedding", json!({}), 400, "invalid_request_error"),
+    ] {
+        let (found, error) = server.post(path, &body);
+        assert_eq!(
+            (found, &error["error"]["code"], &error["error"]["type"]),
+            (status, &json!(status), &json!(kind)),
+            "{error}"
+        );
+    }
+    let server = serve(&fixture("embeddings/bert"), &[]);
+    let (_, openai) = server.post("/v1/embeddings", &json!({ "input": "a cat" }));
+    let vector = json!([{ "index": 0, "embedding": [openai["data"][0]["embedding"]] }]);
+    assert_eq!(server.post("/embedding", &json!({ "content": "a cat" })), (200, vector.clone()));
+    assert_eq!(server.post("/embeddings", &json!({ "input": "a cat" })), (200, vector));
+}

@@ -159,20 +159,25 @@ fn prompt_logprobs_have_the_form_of_vllm() {
 }
 
 /// The demo with a tokenizer whose last three tokens are those of fill in the middle.
-fn infilling(folder: &std::path::Path) -> Model {
+pub(crate) fn infilling(folder: &std::path::Path) -> Model {
+    ending_with(folder, &["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"])
+}
+
+/// The demo with a tokenizer whose last tokens are `marks`.
+pub(crate) fn ending_with(folder: &std::path::Path, marks: &[&str]) -> Model {
     let demo = std::fs::read_to_string(common::repository().join("fixtures/demo/tokenizer.json")).unwrap();
     let mut tokenizer: Value = serde_json::from_str(&demo).unwrap();
-    let marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
+    let first = 512 - marks.len();
     let vocabulary = tokenizer["model"]["vocab"].as_object_mut().unwrap();
     let replaced: Vec<String> =
-        vocabulary.iter().filter(|(_, id)| id.as_u64() >= Some(509)).map(|(token, _)| token.clone()).collect();
+        vocabulary.iter().filter(|(_, id)| id.as_u64() >= Some(first as u64)).map(|(token, _)| token.clone()).collect();
     replaced.iter().for_each(|token| drop(vocabulary.remove(token)));
     let makes = |merge: &Value| match merge {
         Value::String(pair) => replaced.contains(&pair.replacen(' ', "", 1)),
         pair => replaced.contains(&[pair[0].as_str().unwrap(), pair[1].as_str().unwrap()].concat()),
     };
     tokenizer["model"]["merges"].as_array_mut().unwrap().retain(|merge| !makes(merge));
-    for (id, mark) in (509..).zip(marks) {
+    for (id, mark) in (first..).zip(marks) {
         let mut token = tokenizer["added_tokens"][0].clone();
         (token["id"], token["content"]) = (json!(id), json!(mark));
         tokenizer["added_tokens"].as_array_mut().unwrap().push(token);

@@ -17,6 +17,7 @@ mod edit;
 mod forgery;
 mod gemma_tokenizers;
 mod hostile;
+mod llama_cpp;
 mod ollama;
 mod openai;
 mod other_clients;

@@ -1,6 +1,7 @@
 //! Pieces of generations -> the JSON of an answer, whole or in chunks.
 
 use super::request::{CompletionInput, CompletionRequest, LogProbFields};
+use super::tokens::text_of;
 use model_factory::generate::Timings;
 use model_factory::generate::{AnswerDelta, AnswerReader, LogProbs};
 use model_factory::tokenizer::Tokenizer;
@@ -8,7 +9,7 @@ use model_factory::{Error, FinishReason, Model, Piece, Result};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The field with the mean log-probability of an answer, until the best are known.
 const LIKELY: &str = "mean_logprob";
@@ -39,6 +40,8 @@ pub struct ChunkBuilder {
     logprobs: LogProbFields,
     /// Whether a stop token that ends an answer has a piece.
     gives_stop: bool,
+    /// Whether chunks have what only other APIs say.
+    details: bool,
     tokenizer: Arc<Tokenizer>,
     choices: Vec<Choice>,
     prompt: usize,
@@ -73,7 +76,10 @@ impl ChunkBuilder {
             (false, _) => ("cmpl", "text_completion"),
         };
         let id = format!("{kind}-{:x}-{:x}", now.as_micros(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let head = json!({ "id": id, "object": object, "created": now.as_secs(), "model": name });
+        let fingerprint = model.system_fingerprint();
+        let head = json!({
+            "id": id, "object": object, "created": now.as_secs(), "model": name, "system_fingerprint": fingerprint,
+        });
         ChunkBuilder {
             head,
             is_chat,
@@ -89,6 +95,7 @@ impl ChunkBuilder {
             prompts: Vec::new(),
             logprobs: request.logprobs,
             gives_stop: request.options.prompt_logprobs.is_some(),
+            details: request.details,
             tokenizer: Arc::clone(model.tokenizer()),
             choices: (0..request.answers()).map(|_| Choice::default()).collect(),
             prompt: 0,
@@ -104,7 +111,8 @@ impl ChunkBuilder {
         if let (Some(Some([prompt, _])), CompletionInput::Ids(prompts)) = (&mut self.usage_so_far, &request.input) {
             *prompt = prompts.iter().map(Vec::len).sum();
         }
-        if let (Some(_), CompletionInput::Ids(prompts)) = (request.options.prompt_logprobs, &request.input) {
+        let has_some = request.options.prompt_logprobs.is_some() || self.details;
+        if let (true, CompletionInput::Ids(prompts)) = (has_some, &request.input) {
             self.prompts.clone_from(prompts);
         }
     }
@@ -124,14 +132,18 @@ impl ChunkBuilder {
         choice.reasoning += usize::from(piece.thinking && piece.token.is_some());
         // The answer to a text prompt has no separate thoughts.
         piece.thinking &= self.is_chat;
-        let token = piece.token.zip(piece.logprobs.take());
+        let (id, token) = (piece.token.filter(|_| self.details), piece.token.zip(piece.logprobs.take()));
         if let Some((_, of)) = &token {
             choice.likely = (choice.likely.0 + of.chosen, choice.likely.1 + 1, of.chosen);
         }
         let token = token.filter(|_| !piece.thinking && !self.logprobs.are_hidden);
         let delta = choice.reader.push(piece);
-        let says = token.is_some() || delta != AnswerDelta::default();
-        says.then(|| self.chunk(index, delta, token, None))
+        let says = token.is_some() || id.is_some() || delta != AnswerDelta::default();
+        let mut chunk = says.then(|| self.chunk(index, delta, token, None));
+        if let (Some(id), Some(chunk)) = (id, &mut chunk) {
+            chunk["choices"][0]["token_ids"] = json!([id]);
+        }
+        chunk
     }
 
     /// The last chunk of the generation of this index, from the result of [`finish`](model_factory::Generation::finish).
@@ -150,6 +162,7 @@ impl ChunkBuilder {
             _ => Value::Null,
         };
         let ended_by_stop = matches!(reason, Some(FinishReason::Stop(_)));
+        let is_full = matches!(reason, Some(FinishReason::Context));
         let reason = match reason {
             None | Some(FinishReason::Cancelled) => return Err(Error::Cancelled),
             Some(FinishReason::Length | FinishReason::Context) => "length",
@@ -168,6 +181,11 @@ impl ChunkBuilder {
         let delta = choice.reader.flush();
         let mut chunk = self.chunk(index, delta, None, Some(reason));
         chunk["choices"][0]["stop_reason"] = stop;
+        if self.details {
+            let prompt = self.prompts.get(index / self.n).map(|ids| text_of(&self.tokenizer, ids));
+            let details = json!({ "prompt": prompt, "truncated": is_full, "timings": timings_json(&self.timings) });
+            chunk["choices"][0]["details"] = details;
+        }
         if self.best < self.n {
             let (mut sum, mut tokens, last) = self.choices[index].likely;
             if ended_by_stop && self.gives_stop {
@@ -193,16 +211,7 @@ impl ChunkBuilder {
             "prompt_tokens_details": { "cached_tokens": self.cached },
             "completion_tokens_details": { "reasoning_tokens": self.reasoning },
         });
-        let Timings { prompt_tokens, cached_tokens, prefill, generated, decode, seed, .. } = self.timings;
-        chunk["timings"] = json!({
-            "cache_n": cached_tokens,
-            "prompt_n": prompt_tokens,
-            "prompt_ms": prefill.as_secs_f64() * 1e3,
-            "predicted_n": generated,
-            "predicted_ms": decode.as_secs_f64() * 1e3,
-            "predicted_per_second": self.timings.tokens_per_second(),
-            "seed": seed,
-        });
+        chunk["timings"] = timings_json(&self.timings);
         chunk
     }
 
@@ -303,7 +312,7 @@ impl ChunkBuilder {
     }
 
     fn logprobs(&self, id: u32, of: &LogProbs, offset: usize) -> Value {
-        if self.is_chat {
+        if self.is_chat || self.details {
             let mut token = self.token(id, of.chosen);
             token["top_logprobs"] = of.top.iter().map(|(id, logprob)| self.token(*id, *logprob)).collect();
             return json!({ "content": [token] });
@@ -365,12 +374,31 @@ pub fn keep_best(whole: &mut Value, n: usize, of: usize) {
     *choices = best;
 }
 
+/// Timings by the names of llama.cpp's server, with the seed.
+fn timings_json(timings: &Timings) -> Value {
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let each = |ms: f64, count: usize| if count == 0 { 0.0 } else { ms / count as f64 };
+    let (prompt, predicted) = (ms(timings.prefill), ms(timings.decode));
+    json!({
+        "cache_n": timings.cached_tokens,
+        "prompt_n": timings.prompt_tokens,
+        "prompt_ms": prompt,
+        "prompt_per_token_ms": each(prompt, timings.prompt_tokens),
+        "prompt_per_second": timings.prompt_tokens_per_second(),
+        "predicted_n": timings.generated,
+        "predicted_ms": predicted,
+        "predicted_per_token_ms": each(predicted, timings.decode_steps),
+        "predicted_per_second": timings.tokens_per_second(),
+        "seed": timings.seed,
+    })
+}
+
 /// The texts of prompts; those of ids as they are decoded.
 fn texts(input: &CompletionInput, tokenizer: &Tokenizer) -> Vec<String> {
     match input {
         CompletionInput::Texts(texts) => texts.clone(),
         CompletionInput::Ids(prompts) => prompts.iter().map(|ids| tokenizer.decode(ids)).collect(),
-        CompletionInput::Messages(_) | CompletionInput::Infill { .. } => Vec::new(),
+        CompletionInput::Messages(_) | CompletionInput::Infill { .. } | CompletionInput::Mixed(_) => Vec::new(),
     }
 }
 

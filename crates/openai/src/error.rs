@@ -46,12 +46,14 @@ pub struct ApiError {
     pub param: Option<String>,
     /// The problem, for programs, such as `context_length_exceeded`.
     pub code: Option<&'static str>,
+    /// The tokens that the request has, and those that the context takes, where it has too many.
+    pub context: Option<[usize; 2]>,
 }
 
 impl ApiError {
     /// An error of the server itself, with the field and a code if there are any.
     pub fn new(status: u16, message: impl Into<String>, param: Option<&str>, code: Option<&'static str>) -> ApiError {
-        ApiError { status, message: message.into(), param: param.map(str::to_owned), code }
+        ApiError { status, message: message.into(), param: param.map(str::to_owned), code, context: None }
     }
 
     /// The error of a request whose prompt is the field `input`: `messages`, `prompt` or `input`.
@@ -89,7 +91,11 @@ impl ApiError {
             }
             error => error.to_string(),
         };
-        ApiError::new(status, message, param.filter(|_| status < 500), code)
+        let context = match error {
+            Error::ContextOverflow { limit, asked } => Some([*asked, *limit]),
+            _ => None,
+        };
+        ApiError { context, ..ApiError::new(status, message, param.filter(|_| status < 500), code) }
     }
 
     /// The body of an answer: `{"error": {"message": "..", "type": "invalid_request_error", "param": "n", "code": null}}`.
@@ -99,7 +105,11 @@ impl ApiError {
             400..500 => "invalid_request_error",
             _ => "server_error",
         };
-        json!({ "error": { "message": self.message, "type": kind, "param": self.param, "code": self.code } })
+        let mut error = json!({ "message": self.message, "type": kind, "param": self.param, "code": self.code });
+        if let Some([tokens, limit]) = self.context {
+            (error["n_prompt_tokens"], error["n_ctx"]) = (tokens.into(), limit.into()); // as in llama.cpp's server
+        }
+        json!({ "error": error })
     }
 }
 

@@ -39,37 +39,60 @@ pub(super) struct Fields {
 }
 
 /// Fields that do not change an answer of this server, with any value.
-const UNUSED: [&str; 12] = [
+const UNUSED: [&str; 24] = [
+    "adaptive_decay",
+    "backend_sampling",
     "cache_prompt",
+    "dynatemp_exponent",
+    "id_slot",
     "metadata",
+    "mirostat_eta",
+    "mirostat_tau",
+    "n_cache_reuse",
+    "n_discard",
+    "n_keep",
     "prediction",
     "priority",
     "prompt_cache_key",
     "prompt_cache_retention",
     "request_id",
+    "return_progress",
     "safety_identifier",
     "service_tier",
+    "sse_ping_interval",
     "store",
+    "timings_per_token",
     "user",
     "verbosity",
 ];
 
 /// Fields that are accepted only with the value, as JSON, that asks for nothing else than is done.
-const NEUTRAL: [(&str, &str); 14] = [
+const NEUTRAL: [(&str, &str); 25] = [
+    ("adaptive_target", "-1"),
     ("add_generation_prompt", "true"),
     ("add_special_tokens", "true"),
     ("best_of", "1"),
+    ("dynatemp_range", "0"),
     ("early_stopping", "false"),
     ("echo", "false"),
     ("include_reasoning", "true"),
     ("length_penalty", "1"),
+    ("min_keep", "0"),
+    ("mirostat", "0"),
     ("modalities", "[\"text\"]"),
+    ("n_indent", "0"),
+    ("post_sampling_probs", "false"),
+    ("reasoning_format", "\"auto\""),
     ("separate_reasoning", "true"),
     ("skip_special_tokens", "true"),
     ("spaces_between_special_tokens", "true"),
     ("suffix", "\"\""),
+    ("t_max_predict_ms", "0"),
+    ("tfs_z", "1"),
+    ("top_n_sigma", "-1"),
     ("typical_p", "1"),
     ("use_beam_search", "false"),
+    ("verbose", "false"),
 ];
 
 impl Fields {
@@ -98,6 +121,14 @@ impl Fields {
 
     pub(super) fn require<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, RequestError> {
         self.take(name)?.ok_or_else(|| self.at(name).wrong("it is missing"))
+    }
+
+    /// Gives the field `from`, if it is there, the name that it has in the OpenAI API.
+    pub(super) fn rename(&mut self, from: &str, to: &str) -> Result<(), RequestError> {
+        let Some(value) = self.left.remove(from).filter(|value| !value.is_null()) else { return Ok(()) };
+        self.at(from).ensure(self.get(to).is_none(), format_args!("{to} is given too, expected one of them"))?;
+        self.left.insert(to.into(), value);
+        Ok(())
     }
 
     pub(super) fn object(&mut self, name: &str) -> Result<Option<Fields>, RequestError> {

@@ -1,12 +1,13 @@
 //! What an answer must be, by the names of several servers -> a grammar.
 
 use super::fields::Fields;
+use super::llama_cpp::gbnf;
 use crate::error::RequestError;
 use model_factory::generate::Grammar;
 use serde_json::{Value, json};
 
 /// The grammar of the answer, if there is one: `response_format` of the OpenAI API, `structured_outputs` and `guided_json` and the
-/// like of vLLM, `regex` and `json_schema` of SGLang and llama.cpp's server.
+/// like of vLLM, `regex`, `json_schema` and `grammar` of SGLang and llama.cpp's server.
 ///
 /// # Errors
 /// An error that names the field, for more than one and for a wrong one.
@@ -29,13 +30,14 @@ pub(super) fn grammar(fields: &mut Fields) -> Result<Option<Grammar>, RequestErr
         }
     }
     let guided = STRUCTURED.map(|(_, name, kind)| (name, kind));
-    for (name, kind) in guided.into_iter().chain([("regex", regex as Kind), ("json_schema", schema)]) {
+    for (name, kind) in guided.into_iter().chain([("regex", regex as Kind), ("json_schema", schema), ("grammar", lark)])
+    {
         take(fields, name, kind, &mut found)?;
     }
     Ok(found.map(|(_, grammar)| grammar))
 }
 
-type Kind = fn(Value) -> Option<Grammar>;
+type Kind = fn(Value) -> Result<Grammar, String>;
 
 /// The names in `structured_outputs`, and those of vLLM before it.
 const STRUCTURED: [(&str, &str, Kind); 4] = [
@@ -45,27 +47,33 @@ const STRUCTURED: [(&str, &str, Kind); 4] = [
     ("grammar", "guided_grammar", lark),
 ];
 
-fn regex(value: Value) -> Option<Grammar> {
-    value.as_str().map(Grammar::regex)
+fn regex(value: Value) -> Result<Grammar, String> {
+    value.as_str().map(Grammar::regex).ok_or_else(|| "expected a text with a regular expression".into())
 }
 
-fn choice(value: Value) -> Option<Grammar> {
-    let texts: Option<Vec<&str>> = value.as_array()?.iter().map(Value::as_str).collect();
-    texts.filter(|texts| !texts.is_empty()).map(|texts| Grammar::choice(&texts))
+fn choice(value: Value) -> Result<Grammar, String> {
+    let texts = value.as_array().and_then(|list| list.iter().map(Value::as_str).collect::<Option<Vec<&str>>>());
+    let texts = texts.filter(|texts| !texts.is_empty()).ok_or("expected a list of texts")?;
+    Ok(Grammar::choice(&texts))
 }
 
-/// GBNF and the other kinds of EBNF write `::=`, which no Lark grammar has outside of a text.
-fn lark(value: Value) -> Option<Grammar> {
-    value.as_str().filter(|text| !text.contains("::=")).map(Grammar::lark)
+/// A grammar of llama.cpp writes `::=`, which no Lark grammar has outside of a text.
+fn lark(value: Value) -> Result<Grammar, String> {
+    match value.as_str() {
+        Some(text) if text.contains("::=") => gbnf::lark(text).map(|text| Grammar::lark(&text)),
+        Some(text) => Ok(Grammar::lark(text)),
+        None => Err("expected a text with a Lark grammar, or one of llama.cpp (GBNF)".into()),
+    }
 }
 
 /// A schema, or its JSON in a text, as some clients send it.
-fn schema(value: Value) -> Option<Grammar> {
-    match value {
-        Value::Object(_) | Value::Bool(_) => Some(Grammar::json_schema(value)),
-        Value::String(text) => serde_json::from_str(&text).ok().map(|value: Value| Grammar::json_schema(value)),
+fn schema(value: Value) -> Result<Grammar, String> {
+    let value = match value {
+        Value::Object(_) | Value::Bool(_) => Some(value),
+        Value::String(text) => serde_json::from_str(&text).ok(),
         _ => None,
-    }
+    };
+    value.map(Grammar::json_schema).ok_or_else(|| "expected a JSON schema".into())
 }
 
 fn object() -> Value {
@@ -80,13 +88,11 @@ fn take<'n>(
     found: &mut Option<(&'n str, Grammar)>,
 ) -> Result<(), RequestError> {
     let Some(value) = fields.take::<Value>(name)? else { return Ok(()) };
-    let expected = match name.rsplit('_').next() {
-        Some("choice") => "expected a list of texts",
-        Some("grammar") => "expected a text with a Lark grammar",
-        Some("regex") => "expected a text with a regular expression",
-        _ => "expected a JSON schema",
-    };
-    let grammar = kind(value).ok_or_else(|| fields.at(name).wrong(expected))?;
+    // llama.cpp's clients send no grammar as an empty one.
+    if name == "grammar" && value == "" {
+        return Ok(());
+    }
+    let grammar = kind(value).map_err(|reason| fields.at(name).wrong(reason))?;
     put(fields, name, grammar, found)
 }
 

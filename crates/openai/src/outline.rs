@@ -67,12 +67,12 @@ impl Outline {
 struct Seen {
     /// The value, if it is a whole number.
     number: Option<u64>,
-    /// Whether it is a prompt within a list of prompts: a text or a list.
+    /// Whether it is a prompt within a list of prompts: a text, a list or an object.
     is_prompt: bool,
     /// The number of prompts in a list.
     prompts: usize,
-    /// The number of answers to each prompt that the outermost object asks for, and of those of which it wants the best.
-    n: [Option<u64>; 2],
+    /// The number of answers to each prompt that the outermost object asks for, by each name, and of those of which it wants the best.
+    n: [Option<u64>; 3],
     /// Whether the outermost object has tools.
     has_tools: bool,
     /// The value if it is true or false, and that of the field `stream` of the outermost object.
@@ -146,7 +146,8 @@ impl<'de> Visitor<'de> for Count<'_> {
         Ok(Seen { is_prompt: true, prompts, ..Seen::default() })
     }
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Seen, A::Error> {
-        let (mut outer, mut head) = (Seen::default(), OBJECT);
+        // A prompt may be an object with a text.
+        let (mut outer, mut head) = (Seen { is_prompt: true, ..Seen::default() }, OBJECT);
         while let Some(name) = fields.next_key()? {
             self.add(TEXT + FIELD + take(&mut head))?;
             let seen = fields.next_value_seed(Count { is_outer: false, ..self })?;
@@ -154,6 +155,7 @@ impl<'de> Visitor<'de> for Count<'_> {
             match name {
                 Name::N if self.is_outer => outer.n[0] = seen.number,
                 Name::BestOf if self.is_outer => outer.n[1] = seen.number,
+                Name::NCmpl if self.is_outer => outer.n[2] = seen.number,
                 Name::Prompt if self.is_outer => outer.prompts = seen.prompts,
                 Name::Tools => outer.has_tools = true,
                 Name::Stream if self.is_outer => outer.stream = seen.is_true,
@@ -169,6 +171,7 @@ impl<'de> Visitor<'de> for Count<'_> {
 #[serde(field_identifier, rename_all = "snake_case")]
 enum Name {
     N,
+    NCmpl,
     BestOf,
     Prompt,
     Stream,

@@ -2,10 +2,12 @@
 
 use super::fields::Fields;
 use super::format::grammar;
+use super::llama_cpp::sampling as llama_cpp_sampling;
 use super::messages::message;
 use super::tools;
 use crate::error::RequestError;
 use model_factory::generate::MAX_ANSWERS;
+use model_factory::tokenizer::Tokenizer;
 use model_factory::{Error, GenerateOptions, Generation, Message, Model, Prompt, Session};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -51,6 +53,10 @@ pub struct CompletionRequest {
     /// Adapters (LoRA) by the numbers that the server has given them, each with a scale; not together with
     /// a [`model`](Self::model) that is an adapter. The server has to put them into the options.
     pub lora: Option<Vec<(usize, f64)>>,
+    /// Whether chunks have what only other APIs say: ids, timings of each answer, and the whole prompt.
+    pub(crate) details: bool,
+    /// What is added to the logits of all tokens of a text, until these are known.
+    pub(crate) text_bias: Vec<(String, f64)>,
 }
 
 /// The fields of an answer that have log-probabilities.
@@ -82,13 +88,46 @@ pub enum CompletionInput {
     Texts(Vec<String>),
     /// The ids of each prompt.
     Ids(Vec<Vec<u32>>),
+    /// Texts and ids, in the order of each prompt.
+    Mixed(Vec<Vec<PromptPart>>),
     /// Texts before a place, and the text after it: what is between is the answer.
     Infill {
         /// The text before the place, for each answer.
         prefixes: Vec<String>,
         /// The text after it.
         suffix: String,
+        /// Other files, each with its name and its text.
+        files: Vec<(String, String)>,
     },
+}
+
+/// A part of a prompt.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum PromptPart {
+    /// A text. Special tokens spelled in it become their ids; BOS stands in front of one that begins the prompt, where the tokenizer
+    /// puts it there.
+    Text(String),
+    /// Ids as they are.
+    Ids(Vec<u32>),
+}
+
+/// The ids of a prompt of `parts`, of which there may be up to `limit`.
+fn joined(parts: &[PromptPart], tokenizer: &Tokenizer, limit: usize) -> model_factory::Result<Vec<u32>> {
+    let mut ids = Vec::new();
+    for (index, part) in parts.iter().enumerate() {
+        match part {
+            PromptPart::Ids(of) => ids.extend_from_slice(of),
+            PromptPart::Text(text) => {
+                let asked = ids.len() + tokenizer.least_tokens(text);
+                if asked > limit {
+                    return Err(Error::ContextOverflow { limit, asked });
+                }
+                ids.extend(if index == 0 { tokenizer.encode_prompt(text)? } else { tokenizer.encode(text, false)? });
+            }
+        }
+    }
+    Ok(ids)
 }
 
 impl CompletionInput {
@@ -112,17 +151,20 @@ impl CompletionInput {
             CompletionInput::Messages(_) => 1,
             CompletionInput::Texts(texts) | CompletionInput::Infill { prefixes: texts, .. } => texts.len(),
             CompletionInput::Ids(prompts) => prompts.len(),
+            CompletionInput::Mixed(prompts) => prompts.len(),
         }
     }
 
-    fn prompts(&self) -> Vec<Prompt<'_>> {
+    /// The prompts, where each is one of the library's; otherwise [`CompletionRequest::ids`] makes them ids.
+    fn prompts(&self) -> Option<Vec<Prompt<'_>>> {
         match self {
-            CompletionInput::Messages(messages) => vec![messages.into()],
-            CompletionInput::Texts(texts) => texts.iter().map(Prompt::from).collect(),
-            CompletionInput::Ids(prompts) => prompts.iter().map(Prompt::from).collect(),
-            CompletionInput::Infill { prefixes, suffix } => {
-                prefixes.iter().map(|prefix| Prompt::Infill { prefix, suffix }).collect()
+            CompletionInput::Messages(messages) => Some(vec![messages.into()]),
+            CompletionInput::Texts(texts) => Some(texts.iter().map(Prompt::from).collect()),
+            CompletionInput::Ids(prompts) => Some(prompts.iter().map(Prompt::from).collect()),
+            CompletionInput::Infill { prefixes, suffix, files } if files.is_empty() => {
+                Some(prefixes.iter().map(|prefix| Prompt::Infill { prefix, suffix }).collect())
             }
+            CompletionInput::Infill { .. } | CompletionInput::Mixed(_) => None,
         }
     }
 }
@@ -182,7 +224,7 @@ impl CompletionRequest {
             let CompletionInput::Texts(prefixes) = input else {
                 return Err(fields.at("suffix").wrong("the prompt has ids, expected a text"));
             };
-            input = CompletionInput::Infill { prefixes, suffix };
+            input = CompletionInput::Infill { prefixes, suffix, files: Vec::new() };
         }
         let mut request = CompletionRequest::read(&mut fields, input)?;
         let options = &mut request.options;
@@ -230,6 +272,7 @@ impl CompletionRequest {
         sampling.frequency_penalty = fields.take("frequency_penalty")?.unwrap_or_default();
         sampling.logit_bias = fields.take("logit_bias")?.unwrap_or_default();
         sampling.seed = fields.take::<i64>("seed")?.map(i64::cast_unsigned);
+        llama_cpp_sampling(fields, sampling)?;
         options.grammar = grammar(fields)?;
         let [mut include_usage, mut continuous_usage] = [false; 2];
         if let Some(mut stream_options) = fields.object("stream_options")? {
@@ -257,12 +300,14 @@ impl CompletionRequest {
             continuous_usage,
             has_functions: false,
             options,
+            details: false,
+            text_bias: Vec::new(),
         })
     }
 
     /// Whether there are images in it, which [`generations`](Self::generations) computes before it returns.
     pub fn has_images(&self) -> bool {
-        self.input.prompts().iter().any(Prompt::has_images)
+        self.input.prompts().iter().flatten().any(Prompt::has_images)
     }
 
     /// The number of all answers that are computed: [`best_of`](Self::best_of) to each prompt.
@@ -276,23 +321,48 @@ impl CompletionRequest {
     /// # Errors
     /// The errors of [`Model::generations`] about its prompt.
     pub fn tokenize(&mut self, model: &Model) -> model_factory::Result<()> {
-        // Images are computed with their generations.
+        for (text, bias) in std::mem::take(&mut self.text_bias) {
+            let ids = model.tokenizer().encode(&text, false)?;
+            self.options.sampling.logit_bias.extend(ids.into_iter().map(|id| (id, bias)));
+        }
         if let CompletionInput::Ids(ids) = &self.input {
             return self.bound_logprobs(ids);
         }
+        // Images are computed with their generations.
         if self.has_images() {
             return Ok(());
         }
-        let options = self.options.template_options();
-        let limit = model.context_length();
-        let ids = |prompt| model.prompt_ids_within(prompt, &options, limit).map(Cow::into_owned);
-        let ids = self.input.prompts().into_iter().map(ids).collect::<Result<Vec<Vec<u32>>, _>>()?;
+        let ids = self.ids(model)?;
         if matches!(self.input, CompletionInput::Infill { .. }) && !self.options.ignore_stop {
             self.options.stop_tokens.extend(model.tokenizer().infill_stops());
         }
         self.bound_logprobs(&ids)?;
         self.input = CompletionInput::Ids(ids);
         Ok(())
+    }
+
+    /// The ids of each prompt.
+    fn ids(&self, model: &Model) -> model_factory::Result<Vec<Vec<u32>>> {
+        let (limit, tokenizer) = (model.context_length(), model.tokenizer());
+        match &self.input {
+            CompletionInput::Mixed(prompts) => prompts.iter().map(|parts| joined(parts, tokenizer, limit)).collect(),
+            CompletionInput::Infill { prefixes, suffix, files } => {
+                let ids = |prefix: &String| {
+                    let (text, spans) = tokenizer.infill_prompt_after(files, prefix, suffix)?;
+                    let asked = tokenizer.least_tokens(&text);
+                    if asked > limit {
+                        return Err(Error::ContextOverflow { limit, asked });
+                    }
+                    Ok(tokenizer.encode_prompt_within(&text, &spans)?)
+                };
+                prefixes.iter().map(ids).collect()
+            }
+            input => {
+                let options = self.options.template_options();
+                let ids = |prompt| model.prompt_ids_within(prompt, &options, limit).map(Cow::into_owned);
+                input.prompts().into_iter().flatten().map(ids).collect()
+            }
+        }
     }
 
     /// Refuses more log-probabilities of prompts than an answer should have: each takes up to a kilobyte of memory for a moment.
@@ -312,9 +382,7 @@ impl CompletionRequest {
     /// # Errors
     /// The errors of [`Model::generations`] about its prompt.
     pub fn input_tokens(&self, model: &Model) -> model_factory::Result<usize> {
-        let (options, limit) = (self.options.template_options(), model.context_length());
-        let tokens = |prompt| model.prompt_ids_within(prompt, &options, limit).map(|ids| ids.len());
-        self.input.prompts().into_iter().map(tokens).sum()
+        Ok(self.ids(model)?.iter().map(Vec::len).sum())
     }
 
     /// A generation for each answer; those of a prompt run together. Takes as long as tokenizing prompts and compiling a grammar.
@@ -323,7 +391,12 @@ impl CompletionRequest {
     /// The errors of [`Model::generations`].
     pub fn generations(&self, model: &Model) -> model_factory::Result<Vec<Generation<Session>>> {
         let of = |prompt| model.generations(prompt, self.best_of, &self.options);
-        Ok(self.input.prompts().into_iter().map(of).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        let Some(prompts) = self.input.prompts().filter(|_| self.text_bias.is_empty()) else {
+            let mut request = self.clone();
+            request.tokenize(model)?;
+            return request.generations(model);
+        };
+        Ok(prompts.into_iter().map(of).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 }
 

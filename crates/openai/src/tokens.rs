@@ -5,6 +5,7 @@ use super::fields::Fields;
 use super::request::{CompletionInput, CompletionRequest};
 use crate::error::RequestError;
 use model_factory::chat::ChatTemplate;
+use model_factory::tokenizer::Tokenizer;
 use model_factory::{Message, Model};
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -204,14 +205,22 @@ impl DetokenizeRequest {
     /// `TokenOutOfVocabulary`.
     pub fn detokenize(&self, model: &Model) -> model_factory::Result<Value> {
         let (tokenizer, vocab) = (model.tokenizer(), model.tokenizer().vocab_len());
-        let mut bytes = Vec::new();
-        for &id in &self.tokens {
-            let known = tokenizer.token_bytes(id).filter(|bytes| !bytes.is_empty()).map(Cow::Borrowed);
-            let name = || tokenizer.token_text(id).map(|text| Cow::Owned(text.into_bytes()));
-            let piece = known.or_else(name).ok_or(model_factory::Error::TokenOutOfVocabulary { id, vocab })?;
-            bytes.extend_from_slice(&piece);
+        if let Some(&id) = self.tokens.iter().find(|id| piece(tokenizer, **id).is_none()) {
+            return Err(model_factory::Error::TokenOutOfVocabulary { id, vocab });
         }
-        let text = String::from_utf8_lossy(&bytes);
+        let text = text_of(tokenizer, &self.tokens);
         Ok(json!({ "content": text, "prompt": text }))
     }
+}
+
+/// The text of a token, or its name if it has none; `None` beyond the vocabulary.
+fn piece(tokenizer: &Tokenizer, id: u32) -> Option<Cow<'_, [u8]>> {
+    let known = tokenizer.token_bytes(id).filter(|bytes| !bytes.is_empty()).map(Cow::Borrowed);
+    known.or_else(|| tokenizer.token_text(id).map(|text| Cow::Owned(text.into_bytes())))
+}
+
+/// The text of `ids` with the names of special tokens.
+pub(super) fn text_of(tokenizer: &Tokenizer, ids: &[u32]) -> String {
+    let bytes: Vec<u8> = ids.iter().filter_map(|id| piece(tokenizer, *id)).flat_map(Cow::into_owned).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }

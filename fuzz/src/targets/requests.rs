@@ -2,14 +2,16 @@
 
 use model_factory_openai::{
     CompletionRequest, DetokenizeRequest, EmbeddingRequest, Outline, RequestError, RerankRequest, TemplateRequest,
-    TokenizeRequest, anthropic, ollama, responses,
+    TokenizeRequest, anthropic, llama_cpp, ollama, responses,
 };
 
 pub fn run(bytes: &[u8]) {
     let check = |error: RequestError| assert!(!error.to_string().is_empty());
     let respond = |bytes: &[u8]| responses::request(bytes, &[]).map(|(request, _)| request);
+    let complete = |bytes: &[u8]| llama_cpp::completion(bytes).map(|(request, _)| request);
+    let infill = |bytes: &[u8]| llama_cpp::infill(bytes).map(|(request, _)| request);
     let chats = [CompletionRequest::chat, anthropic::request, respond, ollama::chat];
-    for read in chats.into_iter().chain([CompletionRequest::text, ollama::generate]) {
+    for read in chats.into_iter().chain([CompletionRequest::text, ollama::generate, complete, infill]) {
         match read(bytes) {
             Ok(request) => {
                 // A server admits a request by its outline.
@@ -22,6 +24,7 @@ pub fn run(bytes: &[u8]) {
     let _ = ollama::EmbedRequest::embed(bytes).map_err(check);
     let _ = ollama::EmbedRequest::embeddings(bytes).map_err(check);
     let _ = ollama::show(bytes).map_err(check);
+    let _ = llama_cpp::VectorsRequest::parse(bytes).map_err(check);
     let _ = RerankRequest::parse(bytes).map_err(check);
     let _ = TokenizeRequest::parse(bytes).map_err(check);
     let _ = DetokenizeRequest::parse(bytes).map_err(check);

@@ -41,8 +41,16 @@ const KNOWN: [&str; 21] = [
 ];
 
 /// Fields that change nothing here, which [`Fields::end`] takes, and one that it does not know.
-const UNUSED: [&str; 6] =
-    ["prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "service_tier", "user"];
+const UNUSED: [&str; 8] = [
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "return_progress",
+    "safety_identifier",
+    "service_tier",
+    "timings_per_token",
+    "user",
+];
 
 /// Fields of `chat/completions` that vLLM and llama.cpp's server take here too.
 const OF_CHAT: [&str; 16] = [

@@ -40,6 +40,10 @@ const ENDS: [&str; 9] = [
     "▁<EOT>",
 ];
 
+/// The tokens in front of the name of a repository, and of that of a file in it.
+const REPOSITORY: [&str; 3] = ["<|repo_name|>", "<repo_name>", "<reponame>"];
+const FILE: [&str; 4] = ["<|file_sep|>", "<|file_separator|>", "<file_sep>", "<filename>"];
+
 impl Tokenizer {
     /// The prompt whose continuation is the text between `prefix` and `suffix`, and the spans of its tokens: neither part can spell
     /// one.
@@ -48,18 +52,58 @@ impl Tokenizer {
     /// `Encode` with [`EncodeError::NoInfill`], where the vocabulary has no tokens for it.
     #[doc(hidden)]
     pub fn infill_prompt(&self, prefix: &str, suffix: &str) -> Result<(String, Vec<Range<usize>>)> {
+        self.infill_prompt_after(&[], prefix, suffix)
+    }
+
+    /// As [`infill_prompt`](Self::infill_prompt), after other `files`, each with its name and its text: as parts of a repository where
+    /// the vocabulary has tokens for that (Hui et al. 2024, section 3.2), with llama.cpp's names for it and for the file to be filled in.
+    ///
+    /// # Errors
+    /// Those of [`infill_prompt`](Self::infill_prompt).
+    #[doc(hidden)]
+    pub fn infill_prompt_after(
+        &self,
+        files: &[(String, String)],
+        prefix: &str,
+        suffix: &str,
+    ) -> Result<(String, Vec<Range<usize>>)> {
         let Marks { prefix: before, suffix: after, middle } = self.infill_marks().ok_or(EncodeError::NoInfill)?;
-        let parts = match middle {
-            Some(middle) => [*before, prefix, after, suffix, middle, ""],
-            None => [after, suffix, before, prefix, "", ""],
-        };
         let (mut text, mut spans) = (String::new(), Vec::new());
-        for [mark, part] in [[parts[0], parts[1]], [parts[2], parts[3]], [parts[4], parts[5]]] {
+        let mut add = |mark: &str, parts: [&str; 3]| {
             if !mark.is_empty() {
-                spans.push(text.len()..text.len() + mark.len());
+                // Spans do not touch.
+                match spans.last_mut() {
+                    Some(Range { end, .. }) if *end == text.len() => *end += mark.len(),
+                    _ => spans.push(text.len()..text.len() + mark.len()),
+                }
             }
             text += mark;
-            text += part;
+            parts.into_iter().for_each(|part| text += part);
+        };
+        let known = |marks: &[&'static str]| marks.iter().copied().find(|mark| self.added_token(mark).is_some());
+        let file = known(&FILE);
+        if let (Some(repository), Some(_), false) = (known(&REPOSITORY), file, files.is_empty()) {
+            add(repository, ["myproject\n", "", ""]);
+        }
+        for (name, content) in files {
+            match file {
+                Some(mark) => add(mark, [name, "\n", content]),
+                None => add("", ["\n\n--- snippet ---\n\n", content, ""]),
+            }
+        }
+        if let (Some(mark), false) = (file, files.is_empty()) {
+            add(mark, ["filename\n", "", ""]);
+        }
+        match middle {
+            Some(middle) => {
+                add(before, [prefix, "", ""]);
+                add(after, [suffix, "", ""]);
+                add(middle, ["", "", ""]);
+            }
+            None => {
+                add(after, [suffix, "", ""]);
+                add(before, [prefix, "", ""]);
+            }
         }
         Ok((text, spans))
     }
