@@ -54,6 +54,8 @@ pub(crate) struct Server {
     pub(crate) budget: Budget,
     pub(crate) metrics: Metrics,
     pub(crate) responses: Responses,
+    /// The tokens that thought may have in answers whose requests say nothing else.
+    pub(crate) thinking_budget: Option<usize>,
     /// How documents are scored.
     pub(crate) reranker: Reranker,
     pub(crate) cancel: CancellationToken,
