@@ -57,6 +57,9 @@ struct Arguments {
     /// Tokens to generate at most.
     #[arg(long, default_value_t = 256, value_parser = common::number, allow_negative_numbers = true)]
     max_tokens: usize,
+    /// Ends what the model thinks after N tokens, so that its answer follows; as long as it likes when absent.
+    #[arg(long, value_name = "N", value_parser = common::number, allow_negative_numbers = true)]
+    thinking_budget: Option<usize>,
     /// 0 always takes the most likely token; higher is more varied. As the model ships it when absent; so are top-k, top-p,
     /// min-p and repeat-penalty.
     #[arg(long, allow_negative_numbers = true)]
@@ -285,6 +288,7 @@ fn options(arguments: &Arguments) -> GenerateOptions {
     options.sampling.top_k = arguments.top_k;
     options.sampling.top_p = arguments.top_p;
     options.sampling.min_p = arguments.min_p;
+    options.thinking_budget = arguments.thinking_budget;
     options.sampling.repetition_penalty = arguments.repeat_penalty;
     options.sampling.seed = arguments.seed;
     options.logprobs = arguments.logprobs;

@@ -32,6 +32,16 @@ const ERROR_BYTES: usize = 1000;
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
                            img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
+/// The page: one file.
+const PAGE: &str = concat!(
+    include_str!("page.html"),
+    "<script>\n",
+    include_str!("page/logic.js"),
+    "</script>\n<script>\n",
+    include_str!("page/chat.js"),
+    "</script>\n</html>\n"
+);
+
 pub(crate) struct Server {
     pub(crate) models: Arc<Models>,
     pub(crate) access: Access,
@@ -41,6 +51,8 @@ pub(crate) struct Server {
     pub(crate) budget: Budget,
     pub(crate) metrics: Metrics,
     pub(crate) responses: Responses,
+    /// The tokens that thought may have in answers whose requests say nothing else.
+    pub(crate) thinking_budget: Option<usize>,
     /// How models without a classification head score documents.
     pub(crate) reranker: Reranker,
     /// The time after which a stream that has nothing to send says that it is there.
@@ -112,7 +124,7 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
         let path = request.uri().path();
         refuse(405, format!("{} is no method of {path}", request.method())).response(Api::at(path))
     };
-    let page = ([(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(include_str!("page.html")));
+    let page = ([(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(PAGE));
     let reranks = ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v2/rerank"];
     let router = reranks
         .into_iter()

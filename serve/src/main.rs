@@ -122,6 +122,9 @@ struct Arguments {
     /// with a classification head need none.
     #[arg(long, value_name = "INSTRUCTION")]
     rerank: Option<String>,
+    /// Ends what a model thinks in an answer after N tokens, where the request says nothing else; 0 lets none think.
+    #[arg(long, value_name = "N", value_parser = common::number)]
+    reasoning_budget: Option<usize>,
     /// Loads the model's vision tower too: messages may have images, as data URLs.
     #[arg(long)]
     vision: bool,
@@ -175,6 +178,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         queue: Queue::new(arguments.sessions, arguments.queue),
         budget: Budget::new(arguments.body_limit, arguments.request_memory, large.handle().clone()),
         metrics: Metrics::new(),
+        thinking_budget: arguments.reasoning_budget,
         responses: Responses::new(arguments.response_memory),
         reranker: arguments.rerank.as_deref().map_or_else(Reranker::classifier, Reranker::qwen3),
         keep_alive: Duration::from_secs(arguments.keep_alive),

@@ -140,6 +140,31 @@ fn thought_is_apart_from_the_answer() {
     assert_eq!(message["content"], Value::Null);
     assert_eq!(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 12);
 
+    // The budget of the server, that of a request, and the one of Anthropic's requests.
+    let limited = serve(&fixture("models/r1-distill-qwen/bf16"), &["--name", "demo", "--reasoning-budget", "5"]);
+    let thought = |server: &Server, fields: Value| {
+        let asked = with(with(chat(30), json!({ "temperature": 0, "ignore_eos": true })), fields);
+        let (_, answer) = server.post(CHAT, &asked);
+        answer["usage"]["completion_tokens_details"]["reasoning_tokens"].as_u64().expect("a number")
+    };
+    // The mark counts as thought, and up to three tokens complete a character.
+    for (server, fields, most) in [
+        (&limited, json!({}), 5),
+        (&limited, json!({ "thinking_budget_tokens": 0 }), 0),
+        (&limited, json!({ "thinking_budget": 12 }), 12),
+        (&server, json!({ "thinking_token_budget": 9 }), 9),
+    ] {
+        let found = thought(server, fields.clone());
+        assert!((most + 1..=most + 4).contains(&found), "{fields}: {found}");
+    }
+    assert_eq!((thought(&limited, json!({ "thinking_budget": -1 })), thought(&server, json!({}))), (30, 30));
+    let thinking = json!({ "type": "enabled", "budget_tokens": 3 });
+    let asked = json!({ "max_tokens": 20, "temperature": 0, "thinking": thinking, "messages": [{ "role": "user", "content": "Hi" }] });
+    let (_, answer) = server.post("/v1/messages", &asked);
+    let kinds: Vec<&str> =
+        answer["content"].as_array().into_iter().flatten().filter_map(|part| part["type"].as_str()).collect();
+    assert_eq!(kinds, ["thinking", "text"], "{answer}");
+
     // `</think>` is the likeliest token now, and in the answer the schema leaves no place for it.
     let schema = json!({ "type": "json_schema", "json_schema": { "schema": { "const": 7 } } });
     let asked = with(chat(12), json!({ "temperature": 0, "logit_bias": { "311": 100 }, "response_format": schema }));

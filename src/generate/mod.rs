@@ -132,7 +132,10 @@ impl State {
         let cancel = options.cancel.clone().unwrap_or_default();
         let constraint = grammar.map(|grammar| Constraint::begun(&tokenizer, grammar, stop.clone(), &cancel));
         let constraint = constraint.transpose()?.map(Box::new);
-        let thinking = Thinking::after(&tokenizer, &sequence);
+        let mut thinking = Thinking::after(&tokenizer, &sequence);
+        if let Some(tokens) = options.thinking_budget {
+            thinking = thinking.within(tokens, &tokenizer)?;
+        }
         if let Some(reader) = &mut reader {
             reader.message_to(thinking.recipient(), &mut VecDeque::new());
         }
@@ -309,7 +312,9 @@ impl State {
         if let Some(speculator) = speculator {
             // The last token is chosen but not computed, and guesses are made only after a single token.
             let most = match self.input.ids() {
-                [_] if !self.ids.is_empty() => self.max_tokens - self.timings.generated - 1,
+                [_] if !self.ids.is_empty() => {
+                    (self.max_tokens - self.timings.generated - 1).min(self.thinking.free_tokens())
+                }
                 _ => 0,
             };
             let constraint = constraint.as_deref_mut().filter(|_| is_held);
@@ -334,15 +339,21 @@ impl State {
         self.holds_thought || self.thinking.is_answering()
     }
 
-    /// What constrains the next token: the constraint of an answer, and the tokens that it allows.
+    /// What constrains the next token: the budget of a thought, or the constraint of an answer and the tokens that it allows.
     fn next(&mut self) -> Result<Option<Next>> {
         let (opening, is_held) = (self.thinking.opening(), self.is_held());
         let constraint = self.constraint.as_mut().filter(|_| is_held);
+        if let Some(closing) = self.thinking.closing(self.decoder.is_complete()) {
+            // A grammar that holds thoughts too may ask for some text first.
+            if constraint.as_ref().is_none_or(|constraint| constraint.fork().valid(&[closing]) > 0) {
+                return Ok(Some(Next::One(closing)));
+            }
+        }
         Ok(constraint.map(|constraint| constraint.next(opening)).transpose()?)
     }
 
-    /// Takes the tokens that the grammar forces, where `step` computes them with the next one, and ends the generation where
-    /// no token is possible. What is already computed ahead is not computed again.
+    /// Takes the tokens that the grammar or the budget of a thought forces, where `step` computes them with the next one, and ends
+    /// the generation where no token is possible. What is already computed ahead is not computed again.
     fn skip(&mut self, step: &impl Step) -> Result<()> {
         let joins = step.joins() && self.sampler.top.is_none() && self.prompt_logprobs.is_none();
         while let (true, Some(next)) = (self.finish.is_none(), self.next()?) {
@@ -351,7 +362,11 @@ impl State {
                     self.finish = Some(FinishReason::Grammar);
                     self.end();
                 }
-                Next::One(token) if joins && self.speculator.as_ref().is_none_or(|guesses| !guesses.is_ahead()) => {
+                Next::One(token)
+                    if joins
+                        && !self.stop.contains(token)
+                        && self.speculator.as_ref().is_none_or(|guesses| !guesses.is_ahead()) =>
+                {
                     let Some(room) = step.room().checked_sub(self.input.len()) else { break };
                     self.reserve()?;
                     self.sampler.take(token);

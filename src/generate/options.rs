@@ -43,6 +43,11 @@ pub struct GenerateOptions {
     pub tool_choice: ToolChoice,
     /// Whether an answer may call several tools. If not, it ends after its first call.
     pub parallel_tool_calls: bool,
+    /// The most tokens that the thoughts of the answer may have together; then the mark that ends a thought comes, whatever the model
+    /// says, and the answer follows it. Tokens count from the mark that begins a thought, or from the end of a prompt that has
+    /// opened one; neither mark counts, nor do names of channels. A character is completed first, by up to three tokens more. 0 ends
+    /// each thought at once. The template is not told. Models that do not mark thoughts have none, and stay within any budget.
+    pub thinking_budget: Option<usize>,
     /// Goes on after one of the model's stop tokens, which then is a token like any other (for measurements);
     /// [`stop`](Self::stop) and [`stop_tokens`](Self::stop_tokens) still end it.
     pub ignore_stop: bool,
@@ -232,6 +237,7 @@ impl Default for GenerateOptions {
             grammar: None,
             tool_choice: ToolChoice::Auto,
             parallel_tool_calls: true,
+            thinking_budget: None,
             ignore_stop: false,
             logprobs: None,
             prompt_logprobs: None,
@@ -291,6 +297,7 @@ setters! {
     include_stop(include: bool) => include_stop = include;
     stop_tokens(ids: impl Into<Vec<u32>>) => stop_tokens = ids.into();
     parallel_tool_calls(parallel: bool) => parallel_tool_calls = parallel;
+    thinking_budget(tokens: usize) => thinking_budget = Some(tokens);
     logprobs(top: usize) => logprobs = Some(top);
     prompt_logprobs(top: usize) => prompt_logprobs = Some(top);
     speculate(speculate: Speculation) => speculate = speculate;

@@ -1,3 +1,4 @@
+mod thinking;
 mod tool_text;
 mod tools;
 mod transcripts;

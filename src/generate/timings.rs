@@ -19,7 +19,8 @@ pub struct Timings {
     pub decode: Duration,
     /// The number of steps in `decode`; a step that was computed ahead counts.
     pub decode_steps: usize,
-    /// How many of `generated` were the only tokens that the grammar allowed, and so took no step of their own.
+    /// How many of `generated` were the only tokens that the grammar allowed, or ended a thought that had used its budget up, and so
+    /// took no step of their own.
     pub forced: usize,
     /// Guessed tokens that were computed ahead ([`GenerateOptions::speculate`](super::GenerateOptions::speculate)).
     pub guessed: usize,

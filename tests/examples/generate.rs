@@ -99,6 +99,9 @@ fn generate_tells_thought_from_answer() {
     assert_eq!((&report["thinking"], &report["answer"]), (&report["text"], &"".into()), "the template opens a block");
     let report = json(&ask(&["--prompt", "Hi", "--json"]));
     assert_eq!((&report["thinking"], &report["answer"]), (&"".into(), &report["text"]));
+    let report = json(&ask(&["--chat", "Hi", "--json", "--thinking-budget", "0"]));
+    let (thinking, answer) = (report["thinking"].as_str(), report["answer"].as_str());
+    assert!(thinking == Some("</think>") && answer.is_some_and(|answer| !answer.is_empty()), "{report}");
     let plain = text(&ask(&["--chat", "Hi"]).stdout);
     assert!(!plain.contains('\x1b') && plain.len() > 1, "a pipe gets only the text: {plain:?}");
 }

@@ -7,3 +7,4 @@ mod generation;
 mod mtp;
 mod speculation;
 mod stops;
+mod thinking;

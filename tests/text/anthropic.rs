@@ -40,6 +40,7 @@ fn fields_become_options() {
         .grammar(&Grammar::json_schema(json!({ "type": "integer" })));
     let tool =
         json!({ "type": "function", "function": { "name": "add", "parameters": schema, "description": "Adds." } });
+    expected = expected.thinking_budget(1024);
     expected.chat = expected.chat.tool(tool).variable("enable_thinking", true).variable("reasoning_effort", "low");
     assert_eq!(request.options, expected);
     assert_eq!((request.model.as_deref(), request.stream, request.answers()), (Some("m"), true, 1));

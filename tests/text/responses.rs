@@ -78,6 +78,8 @@ fn fields_become_options() {
         let options = asked(json!({ "tools": [add, stop], "tool_choice": choice })).unwrap().options;
         assert_eq!((options.tool_choice, options.chat.tools.unwrap().len()), (expected, names), "{choice}");
     }
+    let budget = asked(json!({ "thinking_budget_tokens": 9 })).unwrap().options.thinking_budget;
+    assert_eq!(budget, Some(9), "as vLLM and llama.cpp's server take it in chats");
     assert!(asked(json!({ "text": { "format": { "type": "json_object" } } })).unwrap().options.grammar.is_some());
     assert!(asked(json!({ "text": { "format": { "type": "text" } } })).unwrap().options.grammar.is_none());
 }

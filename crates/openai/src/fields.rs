@@ -162,6 +162,16 @@ impl Fields {
         }
     }
 
+    /// Takes the one whole number of `names` that is given, as [`count`](Self::count) does.
+    pub(super) fn one_count(&mut self, names: &[&str], all: Option<usize>) -> Result<Option<usize>, RequestError> {
+        let mut given = names.iter().filter(|name| self.get(name).is_some());
+        let Some(name) = given.next() else { return Ok(None) };
+        match given.next() {
+            Some(other) => Err(self.at(other).wrong(format_args!("{name} is given too, expected one of them"))),
+            None => self.count(name, all),
+        }
+    }
+
     /// Takes the one field of `names` that is given.
     pub(super) fn one_of<T: DeserializeOwned>(&mut self, names: &[&str]) -> Result<Option<T>, RequestError> {
         let mut found: Option<(&str, T)> = None;

@@ -20,6 +20,10 @@ const MOST_STOPS: usize = 16;
 /// The most log-probabilities of prompts in an answer.
 const MOST_PROMPT_LOGPROBS: usize = 1 << 17;
 
+/// The tokens that thought may have: as llama.cpp's server names that, as vLLM does, and Qwen's API.
+pub(super) const THINKING_BUDGET: [&str; 4] =
+    ["thinking_budget_tokens", "reasoning_budget_tokens", "thinking_token_budget", "thinking_budget"];
+
 /// The bytes of a `cache_salt`, which the cache keeps as long as the pages of its prompts.
 const SALT_BYTES: RangeInclusive<usize> = 1..=256;
 
@@ -256,6 +260,7 @@ impl CompletionRequest {
         options.stop = stops(fields, "stop")?;
         options.include_stop = fields.take("include_stop_str_in_output")?.unwrap_or(false);
         options.stop_tokens = fields.take("stop_token_ids")?.unwrap_or_default();
+        options.thinking_budget = fields.one_count(&THINKING_BUDGET, Some(usize::MAX))?;
         options.ignore_stop = fields.take("ignore_eos")?.unwrap_or(false);
         options.cache_salt = fields.take("cache_salt")?;
         let is_salt = options.cache_salt.as_ref().is_none_or(|salt| SALT_BYTES.contains(&salt.len()));

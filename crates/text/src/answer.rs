@@ -1,5 +1,6 @@
 //! Pieces -> a whole answer: its text, its thoughts and its tool calls.
 
+mod budget;
 mod piece;
 mod stop;
 mod thinking;

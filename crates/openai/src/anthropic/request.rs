@@ -86,7 +86,7 @@ pub fn request(body: &[u8]) -> Result<CompletionRequest, RequestError> {
         let is_known = matches!(&*kind, "enabled" | "adaptive" | "disabled");
         thinking.at("type").ensure(is_known, "expected enabled, adaptive or disabled")?;
         options.chat.variables.insert("enable_thinking".into(), (kind != "disabled").into());
-        thinking.count("budget_tokens", None)?;
+        options.thinking_budget = thinking.count("budget_tokens", None)?;
         thinking.take::<String>("display")?;
         thinking.end()?;
     }

@@ -6,7 +6,7 @@ use super::kept::go_on;
 use crate::error::RequestError;
 use crate::fields::{Fields, Place};
 use crate::outline::{MOST_BYTES, Outline};
-use crate::request::{CompletionInput, CompletionRequest};
+use crate::request::{CompletionInput, CompletionRequest, THINKING_BUDGET};
 use crate::tools::tool_choice;
 use model_factory::Message;
 use model_factory::generate::Grammar;
@@ -121,7 +121,7 @@ pub fn request(body: &[u8], earlier: &[&str]) -> Result<(CompletionRequest, Resp
         return Err(RequestError::TooManyValues { limit: MOST_BYTES });
     }
     let mut fields = Fields::parse(body)?;
-    fields.only(&[&KNOWN[..], &UNUSED, &OF_CHAT].concat())?;
+    fields.only(&[&KNOWN[..], &UNUSED, &OF_CHAT, &THINKING_BUDGET].concat())?;
     let mut response = head();
     for (name, otherwise) in ECHOED {
         response[name] = fields.get(name).cloned().unwrap_or_else(otherwise);

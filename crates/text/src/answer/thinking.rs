@@ -1,7 +1,9 @@
 //! Token and text -> text marked as thought or not: a reasoning model's thoughts lie between two marks, or in a channel
 //! of their own. What frames a channel is not part of the text.
 
+use super::budget::Budget;
 use super::stop::StopMatcher;
+use crate::error::Result;
 use crate::tokenizer::Tokenizer;
 use std::collections::VecDeque;
 
@@ -51,6 +53,8 @@ pub struct Thinking {
     to: Option<String>,
     /// The mark by which the model may begin to think, as long as it has said nothing.
     opening: Option<u32>,
+    /// How long it may think, if that is limited.
+    budget: Option<Budget>,
 }
 
 /// Whether a token is thought, text of the answer, or neither.
@@ -77,6 +81,7 @@ impl Thinking {
             closing: StopMatcher::new(MARKS[0].1),
             held: VecDeque::new(),
             opening: None,
+            budget: None,
         };
         let bytes = |id: &u32| tokenizer.token_bytes(*id).unwrap_or_default();
         let last = |mark: u32| prompt.iter().rposition(|id| *id == mark);
@@ -105,6 +110,35 @@ impl Thinking {
             Marks::Messages { start, channel, .. } => thinking.follow(prompt, last(start).max(last(channel)), bytes),
         }
         thinking
+    }
+
+    /// These thoughts, which together may have `tokens` tokens from here on. A model without marks never thinks, and so stays within
+    /// any budget.
+    ///
+    /// # Errors
+    /// `Encode`, for a mark that is spelled in letters.
+    pub fn within(mut self, tokens: usize, tokenizer: &Tokenizer) -> Result<Thinking> {
+        let closing = match self.marks {
+            Marks::None => return Ok(self),
+            Marks::Tokens { close, .. } | Marks::Block { close, .. } => vec![close],
+            Marks::Messages { end, .. } => vec![end],
+            Marks::Spelled => tokenizer.encode(MARKS[0].1, false)?,
+        };
+        self.budget = Some(Budget::new(tokens, closing));
+        Ok(self)
+    }
+
+    /// The token that must come next, as the thought has used its budget up: one of the mark that ends it. Where the text so far ends
+    /// within a character, this is only known to be so after it, or after three more tokens.
+    pub fn closing(&self, complete: bool) -> Option<u32> {
+        let budget = self.budget.as_ref().filter(|_| self.is_thinking());
+        budget.and_then(|budget| budget.closing(complete))
+    }
+
+    /// How many tokens may come before one is forced by [`closing`](Self::closing); more than there are where that is not known.
+    pub fn free_tokens(&self) -> usize {
+        let budget = self.budget.as_ref().filter(|_| self.is_thinking());
+        budget.map_or(usize::MAX, Budget::left)
     }
 
     /// Follows the tokens of `prompt` from its opening mark at `from`.
@@ -188,7 +222,11 @@ impl Thinking {
                 }
             }
         }
-        TokenClass { text, thought: thought || self.place == Place::Thought, before, after }
+        let is_thinking = self.place == Place::Thought;
+        if let Some(budget) = &mut self.budget {
+            budget.count(token, before && is_thinking);
+        }
+        TokenClass { text, thought: thought || is_thinking, before, after }
     }
 
     /// Reads the recipient of the message from the header so far.

@@ -41,6 +41,11 @@ impl PieceDecoder {
         self.pending.drain(..done);
     }
 
+    /// Whether no byte waits for the rest of its character.
+    pub fn is_complete(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     /// Appends U+FFFD for bytes that were waiting for the rest of their character.
     pub fn finish(&mut self, text: &mut String) {
         if !self.pending.is_empty() {
