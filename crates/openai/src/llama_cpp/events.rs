@@ -2,6 +2,7 @@
 
 use crate::error::ApiError;
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 
 /// Chunks of a [`ChunkBuilder`](crate::ChunkBuilder) of a request of this API -> events, or the whole answer.
 #[derive(Debug)]
@@ -12,8 +13,8 @@ pub struct CompletionBuilder {
     pub(super) return_tokens: bool,
     /// The fields that an answer has; all where there are none. `a/b` is the field `b` of the object `a`.
     pub(super) fields: Vec<String>,
-    /// The number of tokens of each answer, and whether it has a line end.
-    pub(super) said: Vec<(usize, bool)>,
+    /// The number of tokens of each answer that has begun, and whether it has a line end.
+    pub(super) said: HashMap<usize, (usize, bool)>,
 }
 
 impl CompletionBuilder {
@@ -21,7 +22,7 @@ impl CompletionBuilder {
     pub fn push(&mut self, chunk: &Value) -> Vec<Value> {
         let Some(choice) = chunk.pointer("/choices/0") else { return Vec::new() };
         let index = choice["index"].as_u64().and_then(|index| usize::try_from(index).ok()).unwrap_or_default();
-        let Some((tokens, has_line)) = self.said.get_mut(index) else { return Vec::new() };
+        let (tokens, has_line) = self.said.entry(index).or_default();
         let (text, ids) = (choice["text"].as_str().unwrap_or_default(), &choice["token_ids"]);
         *tokens += ids.as_array().map_or(0, Vec::len);
         *has_line |= text.contains('\n');

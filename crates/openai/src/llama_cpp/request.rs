@@ -6,6 +6,7 @@ use crate::error::RequestError;
 use crate::fields::Fields;
 use crate::request::{CompletionInput, CompletionRequest};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 
 /// Seeds that ask for a random one: -1, also as the 32 bits without a sign that it is there.
 const RANDOM: [f64; 2] = [-1.0, 4_294_967_295.0];
@@ -79,7 +80,7 @@ fn read(mut fields: Fields, input: CompletionInput) -> Result<(CompletionRequest
         settings,
         return_tokens,
         fields: response_fields.unwrap_or_default(),
-        said: vec![(0, false); request.answers()],
+        said: HashMap::new(),
     };
     Ok((request, builder))
 }
