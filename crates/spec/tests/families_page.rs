@@ -26,7 +26,10 @@ fn the_page_has_what_the_tables_say() {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, written).expect("the page is written");
     } else {
-        assert!(page == written, "docs/families.md is not what the tables say: run this test with UPDATE_DOCS=1");
+        assert!(
+            page == written,
+            "docs/families.md is not what the tables say: UPDATE_DOCS=1 cargo test --release -p model-factory-spec --test families_page"
+        );
     }
 }
 

@@ -35,7 +35,7 @@ fn options_of_heads_and_activations_that_gpus_lack_are_refused_by_name() {
         ("another activation", activation(Activation::XIelu)),
     ] {
         let report = assess(&spec, &input, &machine("h100"), &Policy::default());
-        assert!(report.reason.contains(option), "{option}: {}", report.reason);
+        assert!(report.reason.contains(option), "expected a refusal that names {option}, found: {}", report.reason);
     }
 }
 

@@ -355,7 +355,15 @@ fn ids_of_calls_are_the_models_or_tell_them_apart() {
     let answer = "[TOOL_CALLS][{\"name\": \"a\", \"id\": \"abcdef123\"}, {\"name\": \"b\"}, {\"name\": \"b\"}]";
     let (answer, pieces) = said(&tokenizer, &tokenizer.encode(answer, false).unwrap(), &with_tools());
     let ids: Vec<&str> = answer.tool_calls.iter().map(|call| call.id.as_str()).collect();
-    assert_eq!(ids, ["abcdef123", "000003001", "000003002"]);
+    // Mistral's templates take ids of nine letters and digits only.
+    let nine = |id: &&str| id.len() == 9 && id.chars().all(|letter| letter.is_ascii_alphanumeric());
+    let (number, _) = ids[1].split_at(6);
+    assert!(ids.iter().all(nine), "{ids:?}");
+    assert_eq!(ids, ["abcdef123", &format!("{number}001"), &format!("{number}002")]);
+    let number_of = |prompt: &[u32], seed| super::super::number_of(prompt, seed);
+    let numbers = [number_of(&[1, 2], 3), number_of(&[2, 1], 3), number_of(&[1, 2], 4)];
+    assert_eq!(number_of(&[1, 2], 3), numbers[0]);
+    assert!(numbers[0] != numbers[1] && numbers[0] != numbers[2] && numbers[1] != numbers[2], "{numbers:?}");
     assert_eq!(pieces.iter().filter(|piece| piece.tool_call.is_some()).count(), 3);
     let message = serde_json::to_value(Message::from(answer)).unwrap();
     let call = json!({"id": "abcdef123", "type": "function", "function": {"name": "a", "arguments": {}}});
