@@ -5,10 +5,12 @@
 mod common;
 
 use common::{Server, fixture, read, rest, serve};
+use model_factory::UnifiedModelFactory;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +25,10 @@ const PROMPTS: usize = 24;
 enum Manner {
     Whole,
     Streamed,
+    /// Asks by another API, whole or streamed.
+    OtherApi,
+    /// Asks another model, which may not be loaded.
+    OtherModel,
     /// Leaves in the middle of an answer.
     Cancels,
     /// Leaves before the first token.
@@ -37,9 +43,11 @@ enum Manner {
     Malformed,
 }
 
-const MANNERS: [Manner; 9] = [
+const MANNERS: [Manner; 11] = [
     Manner::Whole,
     Manner::Streamed,
+    Manner::OtherApi,
+    Manner::OtherModel,
     Manner::Cancels,
     Manner::Leaves,
     Manner::Slow,
@@ -48,6 +56,86 @@ const MANNERS: [Manner; 9] = [
     Manner::Oversized,
     Manner::Malformed,
 ];
+
+/// An API: its path, the fields of a request about a text, where the text of a whole answer is, and where that of an event is.
+type Api = (&'static str, fn(&str) -> Value, &'static str, &'static str);
+
+const APIS: [Api; 7] = [
+    (
+        "/v1/completions",
+        |text| json!({ "prompt": text, "max_tokens": 20, "temperature": 0 }),
+        "/choices/0/text",
+        "/choices/0/text",
+    ),
+    (
+        "/v1/responses",
+        |text| json!({ "input": text, "max_output_tokens": 20, "temperature": 0 }),
+        "/output/0/content/0/text",
+        "/delta",
+    ),
+    (
+        "/v1/messages",
+        |text| json!({ "messages": [{ "role": "user", "content": text }], "max_tokens": 20, "temperature": 0 }),
+        "/content/0/text",
+        "/delta/text",
+    ),
+    (
+        "/api/chat",
+        |text| json!({ "messages": [{ "role": "user", "content": text }], "options": { "num_predict": 20, "temperature": 0 } }),
+        "/message/content",
+        "/message/content",
+    ),
+    (
+        "/api/generate",
+        |text| json!({ "prompt": text, "options": { "num_predict": 20, "temperature": 0 } }),
+        "/response",
+        "/response",
+    ),
+    ("/completion", |text| json!({ "prompt": text, "n_predict": 20, "temperature": 0 }), "/content", "/content"),
+    ("/tokenize", |text| json!({ "content": text }), "/tokens", ""),
+];
+
+/// The models besides the first one, of which one fits beside it at a time.
+const OTHERS: [&str; 2] = ["demo", "models/smollm2/bf16"];
+
+/// What `path` of the server answers to a text by this API, `None` where the queue is full.
+fn by(
+    server: &Server,
+    (path, body, whole, part): Api,
+    model: &str,
+    text: &str,
+    stream: bool,
+) -> Result<Option<Value>, String> {
+    let (mut body, stream) = (body(text), stream && !part.is_empty());
+    body["model"] = json!(model);
+    if !part.is_empty() {
+        body["stream"] = json!(stream);
+    }
+    let (status, text) = read(server.send(path, body.to_string().as_bytes()));
+    let json = |text: &str| serde_json::from_str::<Value>(text).ok();
+    let said = if stream {
+        let lines = text.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+        Some(json!(lines.filter_map(|line| Some(json(line)?.pointer(part)?.as_str()?.to_owned())).collect::<String>()))
+    } else {
+        json(&text).and_then(|answer| answer.pointer(whole).cloned())
+    };
+    match (status, said) {
+        (200, Some(said)) => Ok(Some(said)),
+        (429, _) => Ok(None),
+        _ => Err(format!("{path}: {status}: {text}")),
+    }
+}
+
+/// What is known of a server that nobody else asks.
+struct Alone {
+    /// Ids and log-probabilities of chats by prompt.
+    chats: Vec<String>,
+    /// Answers by API and model.
+    apis: Vec<Vec<Value>>,
+}
+
+const NAMES: [&str; 3] = ["first", OTHERS[0], OTHERS[1]];
+const TEXT: &str = "Once upon a time";
 
 /// A number from `LOAD_..`.
 fn number(name: &str, default: u64) -> u64 {
@@ -76,16 +164,24 @@ fn tokens(answer: &str, stream: bool) -> Option<String> {
 }
 
 /// Asks once. What came, in a word; an error where it is not what should come.
-fn once(server: &Server, manner: Manner, prompt: usize, alone: &[String]) -> Result<&'static str, String> {
+fn once(server: &Server, manner: Manner, prompt: usize, alone: &Alone) -> Result<&'static str, String> {
     let body = ask(prompt, manner != Manner::Whole);
     let failed = |error: std::io::Error| error.to_string();
     match manner {
         Manner::Whole | Manner::Streamed => {
             let (status, text) = read(server.send(CHAT, body.to_string().as_bytes()));
             match (status, tokens(&text, manner == Manner::Streamed)) {
-                (200, Some(ids)) if ids == alone[prompt] => Ok("the ids as alone"),
+                (200, Some(ids)) if ids == alone.chats[prompt] => Ok("the ids as alone"),
                 (429, _) => Ok("refused: the queue is full"),
                 _ => Err(format!("{status}: {text}")),
+            }
+        }
+        Manner::OtherApi | Manner::OtherModel => {
+            let (api, model) = (prompt % APIS.len(), if manner == Manner::OtherModel { 1 + prompt % 2 } else { 0 });
+            match by(server, APIS[api], NAMES[model], TEXT, prompt % 3 == 0)? {
+                Some(said) if said == alone.apis[api][model] => Ok("the answer as alone"),
+                None => Ok("refused: the queue is full"),
+                Some(said) => Err(format!("{}: {said}", APIS[api].0)),
             }
         }
         Manner::Cancels => {
@@ -145,11 +241,24 @@ fn once(server: &Server, manner: Manner, prompt: usize, alone: &[String]) -> Res
 #[ignore = "takes two minutes"]
 fn two_minutes_of_unkind_clients_leave_nothing_behind() {
     let (seconds, connections) = (number("LOAD_SECONDS", 120), number("LOAD_CONNECTIONS", 200) as usize);
-    let server =
-        serve(&fixture("models/llama-3.1/bf16"), &["--client-timeout", "5", "--sessions", "32", "--context", "512"]);
-    let alone: Vec<String> = (0..PROMPTS)
+    let first = fixture("models/llama-3.1/bf16");
+    let planned = |path: &Path| {
+        let report = UnifiedModelFactory::builder().context_length(512).sessions(8).diagnose(path);
+        report.plan.expect("a plan").total
+    };
+    let of_others = OTHERS.map(|name| planned(&fixture(name)));
+    let memory = format!("--model-memory={}", planned(&first) + of_others.iter().max().expect("two"));
+    let others = OTHERS.map(|name| format!("--model={name}={}", fixture(name).display()));
+    let options = ["--client-timeout=5", "--idle-timeout=5", "--sessions=32", "--context=512", "--model-contexts=8"];
+    let own = ["--name=first", &memory, &others[0], &others[1]];
+    let server = serve(&first, &[options.as_slice(), &own].concat());
+    let chats = (0..PROMPTS)
         .map(|prompt| tokens(&server.post(CHAT, &ask(prompt, false)).1.to_string(), false).expect("an answer"))
         .collect();
+    let of_api = |api: &Api| {
+        NAMES.map(|name| by(&server, *api, name, TEXT, false).expect("it answers").expect("a place")).into()
+    };
+    let alone = Alone { chats, apis: APIS.iter().map(of_api).collect() };
     let came = Mutex::new(BTreeMap::<(Manner, Result<&str, String>), usize>::new());
     let round = |time: Duration| {
         let begun = Instant::now();
@@ -185,6 +294,9 @@ fn two_minutes_of_unkind_clients_leave_nothing_behind() {
     println!("resident bytes, threads, bytes of caches that somebody holds: {before:?} before, {after:?} after");
     assert!(came.keys().all(|(_, result)| result.is_ok()), "all errors are the client's");
     assert!(came.contains_key(&(Manner::Streamed, Ok("the ids as alone"))));
+    for manner in [Manner::OtherApi, Manner::OtherModel] {
+        assert!(came.contains_key(&(manner, Ok("the answer as alone"))), "{manner:?}");
+    }
     assert_eq!((after.1, after.2), (before.1, 0), "threads, and caches that somebody holds");
     // What an allocator keeps differs by some pages for each of its arenas.
     assert!(after.0 < before.0 + (16 << 20), "memory");
