@@ -328,6 +328,9 @@ impl Session {
         let rotation = self.model().compute().rotation(prompt.len());
         state.share_logprobs(&self.model().inner.prompt_logprobs, LogProbsKey { salt, adapters, rotation });
         self.follow(options.speculate == Speculation::Mtp);
+        if options.prompt_logprobs.is_none() {
+            self.fetch(prompt, rotation);
+        }
         Ok(state)
     }
 }

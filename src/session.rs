@@ -369,6 +369,23 @@ impl Session {
         Ok(run)
     }
 
+    /// Reads the pages of `prompt` that the folder of prompts has into memory, so that the thread of the steps, which others share, waits
+    /// for no disk. What is freed again before it is needed is read once more by [`begin`](Self::begin).
+    pub(crate) fn fetch(&mut self, prompt: Rows<'_>, rotation: Rotation) {
+        if self.model.inner.prompt_cache.is_none() {
+            return;
+        }
+        let compute = self.model.compute();
+        let cache = self.cache.get_or_insert_with(|| compute.cache());
+        if cache.len() == 0 {
+            cache.set_salt(self.salt.as_ref());
+            cache.set_adapters(&self.adapters);
+        } else if rotation != self.rotation || cache.salt() != self.salt.as_ref() || cache.adapters() != &self.adapters {
+            return;
+        }
+        cache.fetch(prompt.slice(0..prompt.len() - 1), rotation);
+    }
+
     /// Like [`begin`](Self::begin), where `to` takes the logits of each of `tokens`.
     pub(crate) fn begin_each(
         &mut self,

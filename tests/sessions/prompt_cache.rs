@@ -139,6 +139,10 @@ fn a_restart_finds_all_whole_pages() {
         let plain = common::builder().kv_cache(dtype).context_length(1024).threads(1).load(&file).unwrap();
         for (turn, expected) in [0, 3 * PAGE, 3 * PAGE].into_iter().enumerate() {
             let model = load();
+            let waiting = model.generate(&long, &GenerateOptions::default()).unwrap();
+            // On the thread that makes the generation: those of steps and streams do not wait for the disk.
+            assert_eq!(usage(&model).read > 0, turn > 0, "{name}: read before the first step");
+            drop(waiting);
             let found = ask(&model, &long, None);
             assert_eq!(found, (expected, ask(&plain, &long, None).1), "{name}, {dtype}, turn {turn}");
             let counts = usage(&model);
