@@ -8,13 +8,14 @@ use crate::llama_cpp;
 use crate::metrics::Metrics;
 use crate::models::{Listed, Models};
 use crate::ollama;
+use crate::openapi;
 use crate::responses::{self, Responses};
 use axum::Router;
 use axum::extract::{MatchedPath, Path, Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use model_factory::{CancellationToken, Error, Reranker};
 use model_factory_openai::ApiError;
 use serde_json::{Value, json};
@@ -114,6 +115,48 @@ impl Queue {
     }
 }
 
+/// A path, and what answers its methods.
+pub(crate) type Route = (&'static str, MethodRouter<Arc<Server>>);
+
+/// All there is; the description of the API has the same paths.
+pub(crate) fn routes() -> Vec<Route> {
+    let page = ([(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(PAGE));
+    let reranks = ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v2/rerank"];
+    let mut routes = vec![
+        ("/", get(|| async { page })),
+        ("/health", get(health)),
+        ("/metrics", get(metrics)),
+        ("/openapi.json", get(description)),
+        ("/v1/models", get(models)),
+        ("/v1/models/{*id}", get(one_model)),
+        ("/lora-adapters", get(lora_adapters)),
+        ("/v1/chat/completions", post(chat)),
+        ("/v1/chat/completions/input_tokens", post(input_tokens)),
+        ("/v1/completions", post(completion)),
+        ("/v1/embeddings", post(direct::embeddings)),
+        ("/tokenize", post(direct::tokenize)),
+        ("/detokenize", post(direct::detokenize)),
+        ("/apply-template", post(direct::apply_template)),
+        ("/api/chat", post(ollama::chat)),
+        ("/api/generate", post(ollama::generate)),
+        ("/api/embed", post(direct::ollama_embed)),
+        ("/api/embeddings", post(direct::ollama_embeddings)),
+        ("/api/show", post(direct::ollama_show)),
+        ("/api/tags", get(ollama::tags)),
+        ("/api/ps", get(ollama::ps)),
+        ("/api/version", get(ollama::version)),
+        (MESSAGES, post(messages)),
+        ("/v1/messages/count_tokens", post(message_tokens)),
+        ("/v1/responses", post(respond)),
+        ("/v1/responses/input_tokens", post(response_tokens)),
+        ("/v1/responses/{id}", get(responses::one).delete(responses::forget)),
+        ("/v1/responses/{id}/input_items", get(responses::input_items)),
+    ];
+    routes.extend(reranks.map(|path| (path, post(direct::rerank))));
+    routes.extend(llama_cpp::routes());
+    routes
+}
+
 /// The paths of the server. Pages of `origin` may send requests (`*` is any).
 pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Router {
     let not_found = |request: Request| async move {
@@ -124,38 +167,8 @@ pub(crate) fn router(server: Arc<Server>, origin: Option<&HeaderValue>) -> Route
         let path = request.uri().path();
         refuse(405, format!("{} is no method of {path}", request.method())).response(Api::at(path))
     };
-    let page = ([(header::CONTENT_SECURITY_POLICY, PAGE_POLICY)], Html(PAGE));
-    let reranks = ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v2/rerank"];
-    let router = reranks
-        .into_iter()
-        .fold(llama_cpp::routes(Router::new()), |router, path| router.route(path, post(direct::rerank)))
-        .route("/", get(|| async { page }))
-        .route("/health", get(health))
-        .route("/metrics", get(metrics))
-        .route("/v1/models", get(models))
-        .route("/v1/models/{*id}", get(one_model))
-        .route("/lora-adapters", get(lora_adapters))
-        .route("/v1/chat/completions", post(chat))
-        .route("/v1/chat/completions/input_tokens", post(input_tokens))
-        .route("/v1/completions", post(completion))
-        .route("/v1/embeddings", post(direct::embeddings))
-        .route("/tokenize", post(direct::tokenize))
-        .route("/detokenize", post(direct::detokenize))
-        .route("/apply-template", post(direct::apply_template))
-        .route("/api/chat", post(ollama::chat))
-        .route("/api/generate", post(ollama::generate))
-        .route("/api/embed", post(direct::ollama_embed))
-        .route("/api/embeddings", post(direct::ollama_embeddings))
-        .route("/api/show", post(direct::ollama_show))
-        .route("/api/tags", get(ollama::tags))
-        .route("/api/ps", get(ollama::ps))
-        .route("/api/version", get(ollama::version))
-        .route(MESSAGES, post(messages))
-        .route("/v1/messages/count_tokens", post(message_tokens))
-        .route("/v1/responses", post(respond))
-        .route("/v1/responses/input_tokens", post(response_tokens))
-        .route("/v1/responses/{id}", get(responses::one).delete(responses::forget))
-        .route("/v1/responses/{id}/input_items", get(responses::input_items))
+    let router = routes().into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods));
+    let router = router
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .layer(middleware::from_fn_with_state(Arc::clone(&server), guard))
@@ -334,6 +347,10 @@ async fn lora_adapters(State(server): State<Arc<Server>>) -> impl IntoResponse {
     let each = server.models.iter().take(1).flat_map(Listed::adapters).enumerate();
     let listed: Value = each.map(|(id, name)| json!({ "id": id, "name": name, "scale": 0.0 })).collect();
     json_body(listed.to_string())
+}
+
+async fn description() -> impl IntoResponse {
+    json_body(openapi::description().to_string())
 }
 
 async fn one_model(State(server): State<Arc<Server>>, Path(id): Path<String>) -> Answer {

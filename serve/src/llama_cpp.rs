@@ -1,10 +1,9 @@
 //! llama.cpp's server: its own API, its other names of paths, and what it says of itself.
 
-use crate::api::{self, Answer, Server, json_body, refuse};
+use crate::api::{self, Answer, Route, Server, json_body, refuse};
 use crate::apis::Api;
 use crate::direct;
 use crate::models::{Lease, Listed};
-use axum::Router;
 use axum::extract::{RawQuery, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -15,22 +14,23 @@ use std::sync::Arc;
 pub(crate) const PATHS: [&str; 7] =
     ["/completion", "/completions", "/infill", "/embedding", "/embeddings", "/props", "/slots"];
 
-/// Adds the paths that only llama.cpp's server has.
-pub(crate) fn routes(router: Router<Arc<Server>>) -> Router<Arc<Server>> {
-    router
-        .route("/completion", post(completion))
-        .route("/completions", post(completion))
-        .route("/infill", post(infill))
-        .route("/embedding", post(direct::vectors))
-        .route("/embeddings", post(direct::vectors))
-        .route("/props", get(props))
-        .route("/slots", get(slots))
-        .route("/v1/health", get(api::health))
-        .route("/models", get(api::models))
-        .route("/chat/completions", post(api::chat))
-        .route("/chat/completions/input_tokens", post(api::input_tokens))
-        .route("/responses", post(api::respond))
-        .route("/responses/input_tokens", post(api::response_tokens))
+/// The paths that only llama.cpp's server has.
+pub(crate) fn routes() -> [Route; 13] {
+    [
+        ("/completion", post(completion)),
+        ("/completions", post(completion)),
+        ("/infill", post(infill)),
+        ("/embedding", post(direct::vectors)),
+        ("/embeddings", post(direct::vectors)),
+        ("/props", get(props)),
+        ("/slots", get(slots)),
+        ("/v1/health", get(api::health)),
+        ("/models", get(api::models)),
+        ("/chat/completions", post(api::chat)),
+        ("/chat/completions/input_tokens", post(api::input_tokens)),
+        ("/responses", post(api::respond)),
+        ("/responses/input_tokens", post(api::response_tokens)),
+    ]
 }
 
 /// An answer whose errors have the form of llama.cpp's server.

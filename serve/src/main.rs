@@ -12,6 +12,7 @@ mod llama_cpp;
 mod metrics;
 mod models;
 mod ollama;
+mod openapi;
 mod responses;
 
 use access::Access;

@@ -2,6 +2,7 @@
 #![allow(clippy::expect_used)] // a test that cannot go on says why
 
 mod common;
+mod openapi;
 
 use common::{Server, demo, fixture, read, serve};
 use serde_json::{Value, json};
