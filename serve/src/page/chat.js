@@ -292,7 +292,12 @@ async function memory() {
 
 async function connect() {
   try {
-    const { data: [{ id, context_length }] } = await (await ask("v1/models")).json();
+    const { data } = await (await ask("v1/models")).json();
+    const choice = inputs.find((input) => input.dataset.option === "model");
+    choice.replaceChildren(...data.map(({ id }) => new Option(id)));
+    choice.value = data.some(({ id }) => id === localStorage.getItem("model")) ? localStorage.getItem("model") : data[0].id;
+    choice.parentElement.hidden = data.length < 2;
+    const { id, context_length } = data[choice.selectedIndex];
     model = id;
     find("name").textContent = `${id}, context ${context_length}`;
     document.title = id;

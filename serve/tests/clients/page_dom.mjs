@@ -47,6 +47,19 @@ async function open(at, change = (body) => body, stored = {}) {
   return { window: dom.window, document, find, texts, click, until, idle, ask, bodies, problems };
 }
 
+// Where there are several models, one is chosen, and stays chosen.
+async function chosen(page) {
+  const choice = page.find('[data-option="model"]');
+  const names = [...choice.options].map(({ value }) => value);
+  assert.deepEqual([names.length > 1, choice.parentElement.hidden], [true, false]);
+  choice.value = names.at(-1);
+  choice.dispatchEvent(new page.window.Event("change"));
+  await page.until(() => page.find("#name").textContent.startsWith(names.at(-1)));
+  await page.ask("Hi");
+  assert.equal(page.bodies.at(-1).model, names.at(-1));
+  return names.at(-1);
+}
+
 const short = (body) => ({ ...body, max_tokens: 12, temperature: 0 });
 const page = await open(url, short);
 await page.ask("Once upon a time");
@@ -111,6 +124,11 @@ thinks.find('[data-option="tools"]').value = '[{"type": "function", "function": 
 await thinks.ask("And now?");
 assert.equal(thinks.bodies.at(-1).tools[0].function.name, "add");
 assert.deepEqual(thinks.problems, []);
-for (const { window } of [page, shown, thinks]) window.close();
+const last = await chosen(thinks);
+const again = await open(thinkUrl, short, { model: last });
+assert.equal(again.find('[data-option="model"]').value, last);
+assert.equal(page.find('[data-option="model"]').parentElement.hidden, true);
+assert.deepEqual([...thinks.problems, ...again.problems], []);
+for (const { window } of [page, shown, thinks, again]) window.close();
 console.log("the page in jsdom ok");
 process.exit();
