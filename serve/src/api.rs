@@ -2,11 +2,11 @@
 
 use crate::access::Access;
 use crate::apis::{Api, MESSAGES};
-use crate::budget::{Budget, Share};
+use crate::budget::{Body, Budget, Share};
 use crate::direct;
 use crate::llama_cpp;
 use crate::metrics::Metrics;
-use crate::models::{Listed, Models};
+use crate::models::{Lease, Listed, Models};
 use crate::ollama;
 use crate::openapi;
 use crate::responses::{self, Responses};
@@ -17,7 +17,7 @@ use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use model_factory::{CancellationToken, Error, Reranker};
-use model_factory_openai::ApiError;
+use model_factory_openai::{ApiError, Outline};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,13 +82,13 @@ impl Queue {
         Queue { running, all, sessions, length }
     }
 
-    /// Waits for `room`, and then for `places` to run, or for all there are where it has more answers than these: a request that waits
-    /// for memory takes no place from others.
-    pub(crate) async fn enter(
+    /// Waits for what the request needs, and then for `places` to run, or for all there are where it has more answers than these: one
+    /// that waits for memory or for a model takes no place from others.
+    pub(crate) async fn enter<T>(
         &self,
         places: usize,
-        room: impl Future<Output = Result<Share, Refusal>>,
-    ) -> Result<Held, Refusal> {
+        needs: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<(Places, T), Refusal> {
         let most = self.sessions + self.length;
         let few = u32::try_from(places).ok().filter(|_| places <= most);
         let many =
@@ -97,10 +97,10 @@ impl Queue {
         let full = format!("{} requests wait already; try again later", self.length);
         let full = |_| ApiError::new(429, full, None, Some("queue_full"));
         let all = Arc::clone(&self.all).try_acquire_many_owned(places).map_err(full)?;
-        let room = room.await?;
+        let needs = needs.await?;
         let closed = |_| ApiError::of(&Error::Cancelled, "");
         let at_once = places.min(u32::try_from(self.sessions).unwrap_or(u32::MAX));
-        Ok(([Arc::clone(&self.running).acquire_many_owned(at_once).await.map_err(closed)?, all], room))
+        Ok(([Arc::clone(&self.running).acquire_many_owned(at_once).await.map_err(closed)?, all], needs))
     }
 
     /// The most answers that are computed at once.
@@ -141,7 +141,7 @@ pub(crate) fn routes() -> Vec<Route> {
         ("/api/generate", post(ollama::generate)),
         ("/api/embed", post(direct::ollama_embed)),
         ("/api/embeddings", post(direct::ollama_embeddings)),
-        ("/api/show", post(direct::ollama_show)),
+        ("/api/show", post(ollama::show)),
         ("/api/tags", get(ollama::tags)),
         ("/api/ps", get(ollama::ps)),
         ("/api/version", get(ollama::version)),
@@ -155,6 +155,14 @@ pub(crate) fn routes() -> Vec<Route> {
     routes.extend(reranks.map(|path| (path, post(direct::rerank))));
     routes.extend(llama_cpp::routes());
     routes
+}
+
+impl Server {
+    /// What a request needs before it has a place to run: its model, and room for its values.
+    pub(crate) async fn needs(&self, body: &Body, outline: &Outline) -> Result<(Lease, Share), Refusal> {
+        let lease = self.models.lease(body.model.as_deref()).await?;
+        Ok((lease, self.budget.room(outline).await?))
+    }
 }
 
 /// The paths of the server. Pages of `origin` may send requests (`*` is any).
@@ -306,19 +314,12 @@ pub(crate) async fn response_tokens(State(server): State<Arc<Server>>, request: 
 /// The tokens of a conversation, without answering it.
 async fn count(server: Arc<Server>, request: Request, api: Api) -> Answer {
     let (body, outline, earlier) = server.receive(request, api).await?;
-    let held = server.queue.enter(1, server.budget.room(&outline)).await?;
-    let read = {
-        let server = Arc::clone(&server);
-        move || {
-            let (request, _) = api.read(&body.bytes, &server, earlier)?;
-            drop(body);
-            Ok((request, held))
-        }
-    };
-    let (request, held) = server.budget.read(outline, read).await?;
-    let lease = server.models.lease(request.model.as_deref()).await?;
+    let (places, (lease, room)) = server.queue.enter(1, server.needs(&body, &outline)).await?;
+    let of = Arc::clone(&server);
     let count = move || {
-        let _held: Held = held;
+        let _held: Held = (places, room);
+        let (request, _) = api.read(&body.bytes, &of, earlier)?;
+        drop(body);
         let tokens = request.input_tokens(&lease.model).map_err(|error| ApiError::of(&error, api.input()))?;
         let mut counted = json!({ "input_tokens": tokens });
         if api == Api::Responses {

@@ -78,9 +78,6 @@ impl Api {
         };
         let (mut request, form) = read.map_err(ApiError::from)?;
         request.options.thinking_budget = request.options.thinking_budget.or(server.thinking_budget);
-        if matches!(form, Form::Ollama(_)) {
-            request.model = request.model.map(|name| server.models.untagged(name));
-        }
         Ok((request, form))
     }
 

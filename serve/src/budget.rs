@@ -5,7 +5,7 @@ use crate::api::{Refusal, blocking, done, refuse};
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, header};
 use futures_util::stream::StreamExt;
-use model_factory_openai::{ApiError, Outline};
+use model_factory_openai::{ApiError, Outline, model_of};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -56,6 +56,8 @@ pub(crate) fn kept(mut room: OwnedSemaphorePermit) -> OwnedSemaphorePermit {
 
 pub(crate) struct Body {
     pub(crate) bytes: Vec<u8>,
+    /// The model that it asks for, once it is scanned.
+    pub(crate) model: Option<String>,
     share: Share,
 }
 
@@ -97,7 +99,7 @@ impl Budget {
 
     async fn arriving(&self, request: Request, announced: Option<usize>) -> Result<Body, Refusal> {
         let mut chunks = request.into_body().into_data_stream();
-        let mut body = Body { bytes: Vec::new(), share: None };
+        let mut body = Body { bytes: Vec::new(), model: None, share: None };
         while let Some(chunk) = chunks.next().await {
             let chunk = chunk.map_err(|error| refuse(400, format!("the body did not arrive: {error}")))?;
             let length = body.bytes.len() + chunk.len();
@@ -142,14 +144,16 @@ impl Budget {
         Ok(())
     }
 
-    /// Scans a body for the memory that parsing it will take, and gives it back. Nothing of it is stored.
+    /// Scans a body for the memory that parsing it will take and for the model that it asks for, and gives it back. Nothing else of it
+    /// is stored.
     pub(crate) async fn outline(&self, body: Body) -> Result<(Body, Outline), Refusal> {
         let is_small = body.bytes.len() <= SMALL_BODY;
         let turn = if is_small { None } else { Arc::clone(&self.turns).acquire_owned().await.ok() };
         let look = move || {
             let _turn = turn;
             let outline = Outline::of(&body.bytes).map_err(ApiError::from)?;
-            Ok((body, outline))
+            let model = model_of(&body.bytes);
+            Ok((Body { model, ..body }, outline))
         };
         blocking(look).await
     }

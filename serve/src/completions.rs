@@ -90,39 +90,32 @@ impl Server {
         arrived: Instant,
         cancel: CancelOnDrop,
     ) -> Result<Begun, Refusal> {
-        // The places and the memory are held as long as the request is worked on, even if its client is gone.
-        let held = self.queue.enter(outline.answers, self.budget.room(&outline)).await?;
+        // They are held as long as the request is worked on, even if its client is gone.
+        let (places, (lease, room)) = self.queue.enter(outline.answers, self.needs(&body, &outline)).await?;
         let input = api.input();
         let failed = move |error| Refusal::from(ApiError::of(&error, input));
-        let read = {
-            let (server, token) = (Arc::clone(&self), cancel.0.clone());
-            move || {
-                if token.is_cancelled() {
-                    return Err(failed(Error::Cancelled));
-                }
-                let (mut request, form) = api.read(&body.bytes, &server, earlier)?;
-                drop(body);
-                if request.answers() > outline.answers {
-                    return Err(failed(Error::Internal("a request of more answers than its outline".into())));
-                }
-                request.options = server.salted(request.options);
-                request.options.cancel = Some(token);
-                Ok((request, form, held))
+        let (server, token) = (Arc::clone(&self), cancel.0.clone());
+        let read = move || {
+            if token.is_cancelled() {
+                return Err(failed(Error::Cancelled));
             }
-        };
-        let (mut request, form, held) = self.budget.read(outline, read).await?;
-        let lease = self.models.lease(request.model.as_deref()).await?;
-        let write = move || {
+            let (mut request, form) = api.read(&body.bytes, &server, earlier)?;
+            drop(body);
+            if request.answers() > outline.answers {
+                return Err(failed(Error::Internal("a request of more answers than its outline".into())));
+            }
             request.options.adapters = match &request.lora {
                 None => lease.named.clone(),
                 Some(lora) => lease.by_number(lora)?,
             };
+            request.options = server.salted(request.options);
+            request.options.cancel = Some(token);
             let mut builder = ChunkBuilder::new(&request, &lease.model, &lease.name);
             request.tokenize(&lease.model).map_err(failed)?;
             builder.with_prompts(&request);
-            Ok((request, builder, held, lease))
+            Ok((request, (builder, form), (places, room), lease))
         };
-        let (request, builder, (places, room), lease) = self.budget.read(outline, write).await?;
+        let (request, (builder, form), (places, room), lease) = self.budget.read(outline, read).await?;
         let GenerateOptions { grammar, tool_choice, .. } = &request.options;
         let is_slow =
             request.has_images() || grammar.is_some() || !matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
@@ -141,7 +134,7 @@ impl Server {
         let whole = builder.whole();
         let chunks = self
             .chunks(generations, builder, held, with_usage, arrived)
-            .map_err(move |error| ApiError::of(&error, input));
+            .map_err(move |error| failed(error).error().clone());
         // Dropping the stream cancels what it computes.
         let chunks = chunks.inspect(move |_| _ = &cancel);
         Ok(Begun { chunks: chunks.boxed(), form, whole, best })

@@ -9,30 +9,28 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use model_factory::{CancellationToken, Error, Reranker};
 use model_factory_openai::llama_cpp::VectorsRequest;
-use model_factory_openai::ollama::{EmbedRequest, show};
+use model_factory_openai::ollama::EmbedRequest;
 use model_factory_openai::{
     ApiError, DetokenizeRequest, EmbeddingRequest, RequestError, RerankRequest, TemplateRequest, TokenizeRequest,
 };
 use std::sync::Arc;
 
-/// Reads a request by `read`, and answers it by `answer` with the model of the name that `name` finds in it, in one place of the queue.
+/// Reads a request by `read`, and answers it by `answer` with the model that it asks for, in one place of the queue.
 async fn direct<T: Send + 'static>(
     server: Arc<Server>,
     request: Request,
     read: fn(&[u8]) -> Result<T, RequestError>,
-    name: impl FnOnce(&T) -> Option<String>,
     answer: impl FnOnce(T, &Lease, &CancellationToken) -> Result<String, Refusal> + Send + 'static,
 ) -> Answer {
     let body = server.budget.body(request).await?;
     let (body, outline) = server.budget.outline(body).await?;
-    let (places, room) = server.queue.enter(1, server.budget.room(&outline)).await?;
+    let (places, (lease, room)) = server.queue.enter(1, server.needs(&body, &outline)).await?;
     let read = move || {
         let request = read(&body.bytes).map_err(ApiError::from)?;
         drop(body);
         Ok((request, (places, room.map(budget::kept))))
     };
     let (request, held) = server.budget.read(outline, read).await?;
-    let lease = server.models.lease(name(&request).as_deref()).await?;
     let cancel = CancelOnDrop(server.cancel.child());
     let token = cancel.0.clone();
     let answer = move || {
@@ -43,8 +41,7 @@ async fn direct<T: Send + 'static>(
 }
 
 pub(crate) async fn embeddings(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    let name = |request: &EmbeddingRequest| request.model.clone();
-    direct(server, request, EmbeddingRequest::parse, name, |mut request, lease, cancel| {
+    direct(server, request, EmbeddingRequest::parse, |mut request, lease, cancel| {
         request.options.adapters.clone_from(&lease.named);
         request.options = request.options.cancel(cancel);
         let answer = request.embed(&lease.model, &lease.name);
@@ -55,8 +52,7 @@ pub(crate) async fn embeddings(State(server): State<Arc<Server>>, request: Reque
 
 /// Vectors in the form of llama.cpp's server.
 pub(crate) async fn vectors(State(server): State<Arc<Server>>, request: Request) -> Response {
-    let name = |request: &VectorsRequest| request.request.model.clone();
-    let answered = direct(server, request, VectorsRequest::parse, name, |mut request, lease, cancel| {
+    let answered = direct(server, request, VectorsRequest::parse, |mut request, lease, cancel| {
         let options = &mut request.request.options;
         (options.adapters, options.cancel) = (lease.named.clone(), Some(cancel.clone()));
         let answer = request.answer(&lease.model, &lease.name);
@@ -66,8 +62,8 @@ pub(crate) async fn vectors(State(server): State<Arc<Server>>, request: Request)
 }
 
 pub(crate) async fn rerank(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    let (name, reranker) = (|request: &RerankRequest| request.model.clone(), server.reranker.clone());
-    direct(server, request, RerankRequest::parse, name, move |mut request, lease, cancel| {
+    let reranker = server.reranker.clone();
+    direct(server, request, RerankRequest::parse, move |mut request, lease, cancel| {
         (request.options.adapters, request.options.cancel) = (lease.named.clone(), Some(cancel.clone()));
         let input = if request.has_texts { "texts" } else { "documents" };
         let scores = lease.model.report().model.as_ref().is_some_and(|model| !model.labels.is_empty());
@@ -79,16 +75,14 @@ pub(crate) async fn rerank(State(server): State<Arc<Server>>, request: Request) 
 }
 
 pub(crate) async fn tokenize(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    let name = |request: &TokenizeRequest| request.model.clone();
-    direct(server, request, TokenizeRequest::parse, name, |request, lease, _| {
+    direct(server, request, TokenizeRequest::parse, |request, lease, _| {
         Ok(request.tokenize(&lease.model).map_err(|error: Error| ApiError::of(&error, request.input()))?)
     })
     .await
 }
 
 pub(crate) async fn detokenize(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    let name = |request: &DetokenizeRequest| request.model.clone();
-    direct(server, request, DetokenizeRequest::parse, name, |request, lease, _| {
+    direct(server, request, DetokenizeRequest::parse, |request, lease, _| {
         let answer = request.detokenize(&lease.model);
         Ok(answer.map_err(|error| ApiError::of(&error, "tokens"))?.to_string())
     })
@@ -96,8 +90,7 @@ pub(crate) async fn detokenize(State(server): State<Arc<Server>>, request: Reque
 }
 
 pub(crate) async fn apply_template(State(server): State<Arc<Server>>, request: Request) -> Answer {
-    let name = |request: &TemplateRequest| request.request.model.clone();
-    direct(server, request, TemplateRequest::parse, name, |request, lease, _| {
+    direct(server, request, TemplateRequest::parse, |request, lease, _| {
         let answer = request.render(&lease.model);
         Ok(answer.map_err(|error| ApiError::of(&error, "messages"))?.to_string())
     })
@@ -118,20 +111,11 @@ async fn embed(
     read: fn(&[u8]) -> Result<EmbedRequest, RequestError>,
     input: &'static str,
 ) -> Response {
-    let models = Arc::clone(&server.models);
-    let name = move |request: &EmbedRequest| request.request.model.clone().map(|name| models.untagged(name));
-    let answered = direct(server, request, read, name, move |mut request, lease, cancel| {
+    let answered = direct(server, request, read, move |mut request, lease, cancel| {
         let options = &mut request.request.options;
         (options.adapters, options.cancel) = (lease.named.clone(), Some(cancel.clone()));
         let answer = request.answer(&lease.model, &lease.name);
         Ok(answer.map_err(|error| ApiError::of(&error, input))?.to_string())
     });
-    ollama::answer(answered.await)
-}
-
-pub(crate) async fn ollama_show(State(server): State<Arc<Server>>, request: Request) -> Response {
-    let models = Arc::clone(&server.models);
-    let name = move |name: &String| Some(models.untagged(name.clone()));
-    let answered = direct(server, request, show, name, |_, lease, _| Ok(ollama::show(&lease.model).to_string()));
     ollama::answer(answered.await)
 }

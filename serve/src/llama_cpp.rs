@@ -3,10 +3,12 @@
 use crate::api::{self, Answer, Route, Server, json_body, refuse};
 use crate::apis::Api;
 use crate::direct;
-use crate::models::{Lease, Listed};
+use crate::models::Listed;
 use axum::extract::{RawQuery, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use model_factory::Model;
+use model_factory::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -46,30 +48,38 @@ async fn infill(State(server): State<Arc<Server>>, request: Request) -> Response
     answer(server.complete(request, Api::Infill).await)
 }
 
-/// What the server and a model are, the first one or the one that the query names. The model's path is private to the server; its name is
-/// not.
+/// What the server and a model are, the first one or the one that the query names; its template, marks and sampling where it is loaded. Its
+/// path is private to the server; its name is not.
 async fn props(State(server): State<Arc<Server>>, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
     let named = query.split('&').find_map(|field| field.strip_prefix("model="));
-    answer(server.models.lease(named).await.map(|lease| of_model(&server, &lease)))
+    answer(
+        server
+            .models
+            .find(named)
+            .map(|(listed, name, _)| listed.peek(|model| described(&server, listed, &name, model))),
+    )
 }
 
-fn of_model(server: &Server, lease: &Lease) -> Response {
-    let (model, tokenizer) = (&lease.model, lease.model.tokenizer());
-    let (spec, context) = (model.spec(), model.context_length());
-    let sampling = &spec.sampling;
-    let name = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
-    let params = json!({
-        "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p, "min_p": sampling.min_p,
-        "repeat_penalty": sampling.repetition_penalty, "n_predict": -1, "seed": -1,
+fn described(server: &Server, listed: &Listed, name: &str, model: Option<&Model>) -> Response {
+    let mark = |id: fn(&Tokenizer) -> Option<u32>| {
+        model.and_then(|model| model.tokenizer().token_text(id(model.tokenizer())?)).unwrap_or_default()
+    };
+    let params = model.map(|model| {
+        let sampling = &model.spec().sampling;
+        json!({
+            "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p, "min_p": sampling.min_p,
+            "repeat_penalty": sampling.repetition_penalty, "n_predict": -1, "seed": -1,
+        })
     });
+    let template = model.and_then(|model| model.spec().tokenizer.chat_template());
+    let sees = listed.report().model.as_ref().is_some_and(|model| model.vision.is_some());
     let props = json!({
-        "default_generation_settings": { "n_ctx": context, "is_processing": false, "params": params },
-        "total_slots": server.queue.sessions(), "model_alias": lease.name, "model_path": lease.name,
-        "modalities": { "vision": spec.vision.is_some(), "audio": false },
-        "chat_template": spec.tokenizer.chat_template().unwrap_or_default(),
-        "bos_token": name(tokenizer.bos()), "eos_token": name(tokenizer.eos()),
-        "build_info": concat!("model-factory ", env!("CARGO_PKG_VERSION")), "is_sleeping": false,
+        "default_generation_settings": { "n_ctx": listed.context(), "is_processing": false, "params": params.unwrap_or(json!({})) },
+        "total_slots": server.queue.sessions(), "model_alias": name, "model_path": name,
+        "modalities": { "vision": sees, "audio": false }, "chat_template": template.unwrap_or_default(),
+        "bos_token": mark(Tokenizer::bos), "eos_token": mark(Tokenizer::eos),
+        "build_info": concat!("model-factory ", env!("CARGO_PKG_VERSION")), "is_sleeping": model.is_none(),
     });
     json_body(props.to_string())
 }

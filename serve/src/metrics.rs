@@ -2,7 +2,7 @@
 
 use crate::api::Server;
 use crate::common::process_bytes;
-use model_factory::PromptCacheUsage;
+use model_factory::Model;
 use model_factory::generate::Timings;
 use model_factory::session::CacheUsage;
 use prometheus_client::encoding::text::encode;
@@ -55,25 +55,16 @@ impl Metrics {
 
     /// All metrics, in the text format of OpenMetrics.
     pub(crate) fn text(&self, server: &Server) -> String {
-        let usages =
-            server.models.loaded(|model| (model.cache_usage(), model.prompt_cache_usage().unwrap_or_default()));
+        let usages = server.models.loaded(Model::cache_usage);
         let [running, waiting] = server.queue.lengths().map(|length| length as u64);
         let resident = process_bytes("VmRSS").unwrap_or_default();
-        let caches = |of: fn(&CacheUsage) -> u64| usages.iter().map(|(cache, _)| of(cache)).sum::<u64>();
+        let caches = |of: fn(&CacheUsage) -> u64| usages.iter().map(of).sum::<u64>();
         let (bytes, unused) = (caches(|cache| cache.bytes), caches(|cache| cache.unused));
         let values = [running, waiting, bytes, unused, resident, usages.len() as u64];
         self.gauges.iter().zip(values).for_each(|(gauge, value)| _ = gauge.set(value as i64));
-        let disk = |of: fn(&PromptCacheUsage) -> u64| usages.iter().map(move |(_, disk)| of(disk));
-        let values = [
-            // They are in one folder.
-            disk(|disk| disk.bytes).max().unwrap_or_default(),
-            disk(|disk| disk.read).sum(),
-            disk(|disk| disk.read_bytes).sum(),
-            disk(|disk| disk.written).sum(),
-            disk(|disk| disk.written_bytes).sum(),
-            disk(|disk| disk.dropped).sum(),
-            disk(|disk| disk.damaged).sum(),
-        ];
+        let disk = server.models.prompt_cache_usage();
+        let values =
+            [disk.bytes, disk.read, disk.read_bytes, disk.written, disk.written_bytes, disk.dropped, disk.damaged];
         self.prompt_cache.iter().zip(values).for_each(|(gauge, value)| _ = gauge.set(value as i64));
         let mut text = String::new();
         let _ = encode(&mut text, &self.registry); // writing to a String cannot fail

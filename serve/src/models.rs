@@ -3,15 +3,18 @@
 use crate::api::{Refusal, blocking, done};
 use crate::common::tell;
 use model_factory::diagnostics::Report;
-use model_factory::{Adapter, Error, ErrorKind, Model, ModelBuilder, Verdict};
+use model_factory::{Adapter, Error, ErrorKind, Model, ModelBuilder, PromptCacheUsage, Verdict};
 use model_factory_openai::ApiError;
 use serde_json::{Value, json};
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedRwLockReadGuard, RwLock};
+
+/// How long a model that is let go may write the last prompts to disk.
+const MOST_FLUSH: Duration = Duration::from_secs(30);
 
 /// The models, of which some are loaded.
 pub(crate) struct Models {
@@ -21,7 +24,9 @@ pub(crate) struct Models {
     /// absent.
     memory: Option<u64>,
     /// Held while a model is loaded, so one is at a time, in the order of the requests.
-    loading: Mutex<()>,
+    loading: Arc<Mutex<()>>,
+    /// What models that were let go did with prompts on disk.
+    gone: std::sync::Mutex<PromptCacheUsage>,
     /// The number of uses so far.
     uses: AtomicU64,
 }
@@ -54,11 +59,14 @@ pub(crate) struct Loaded {
 
 /// A loaded model that stays while this is held, by the name that a request asked for.
 pub(crate) struct Lease {
-    loaded: OwnedRwLockReadGuard<Option<Loaded>, Loaded>,
+    loaded: Read,
     pub(crate) name: String,
     /// The adapters that the name asks for, each with its scale: one or none.
     pub(crate) named: Vec<(Adapter, f64)>,
 }
+
+/// A model that is loaded, and stays while this is held.
+type Read = OwnedRwLockReadGuard<Option<Loaded>, Loaded>;
 
 impl Deref for Lease {
     type Target = Loaded;
@@ -176,15 +184,22 @@ impl Listed {
         })
     }
 
-    /// Waits until nobody computes with it, and frees its memory.
-    async fn let_go(&self) {
+    /// What `of` makes of the model, if it is loaded.
+    pub(crate) fn peek<T>(&self, of: impl FnOnce(Option<&Model>) -> T) -> T {
+        let loaded = self.loaded.try_read().ok();
+        of(loaded.as_ref().and_then(|loaded| loaded.as_ref()).map(|loaded| &loaded.model))
+    }
+
+    /// Waits until nobody computes with it, and frees its memory. What it did with prompts on disk until then.
+    async fn let_go(&self) -> PromptCacheUsage {
         let loaded = self.loaded.write().await.take();
         // It may write the last prompts to disk first.
         let drop_it = move || {
-            drop(loaded);
-            Ok(())
+            let Some(Loaded { model, .. }) = loaded else { return Ok(None) };
+            model.flush_prompt_cache(MOST_FLUSH);
+            Ok(model.prompt_cache_usage())
         };
-        let _ = blocking(drop_it).await; // nothing fails in it
+        blocking(drop_it).await.ok().flatten().unwrap_or_default() // nothing fails in it
     }
 }
 
@@ -192,7 +207,13 @@ impl Models {
     /// The models `all`, at least one, each with names of its own.
     pub(crate) fn new(all: Vec<Listed>, memory: Option<u64>) -> Arc<Models> {
         let all = all.into_iter().map(Arc::new).collect();
-        Arc::new(Models { all, memory, loading: Mutex::default(), uses: AtomicU64::new(1) })
+        Arc::new(Models {
+            all,
+            memory,
+            loading: Arc::default(),
+            gone: std::sync::Mutex::default(),
+            uses: AtomicU64::new(1),
+        })
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Listed> {
@@ -205,9 +226,17 @@ impl Models {
         each.filter_map(|loaded| loaded.as_ref().map(|loaded| of(&loaded.model))).collect()
     }
 
+    /// What was done with prompts on disk since the server began. All models have one folder.
+    pub(crate) fn prompt_cache_usage(&self) -> PromptCacheUsage {
+        let gone = *self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        self.loaded(Model::prompt_cache_usage).iter().flatten().fold(gone, |all, usage| together(&all, usage))
+    }
+
     /// Waits for what was computed of prompts to be on disk, at most for `limit`, and says whether it is.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
-        self.loaded(|model| model.flush_prompt_cache(limit)).into_iter().all(|is_done| is_done)
+        let end = Instant::now() + limit;
+        let flush = |model: &Model| model.flush_prompt_cache(end.saturating_duration_since(Instant::now()));
+        self.loaded(flush).into_iter().all(|is_done| is_done)
     }
 
     /// The model that `asked` is a name of, that name, and which adapter it names if it does.
@@ -215,6 +244,9 @@ impl Models {
     /// # Errors
     /// For a name that is nothing's.
     pub(crate) fn find(&self, asked: Option<&str>) -> Result<(&Arc<Listed>, String, Option<usize>), Refusal> {
+        let is_named = |asked: &str| self.all.iter().any(|listed| listed.all_names().any(|name| name == asked));
+        // Ollama's clients add a tag where a name has none.
+        let asked = asked.map(|asked| asked.strip_suffix(":latest").filter(|_| !is_named(asked)).unwrap_or(asked));
         for listed in &self.all {
             match asked {
                 None => return Ok((listed, listed.names()[0].clone(), None)),
@@ -241,12 +273,9 @@ impl Models {
     pub(crate) async fn lease(self: &Arc<Models>, asked: Option<&str>) -> Result<Lease, Refusal> {
         let (listed, name, adapter) = self.find(asked)?;
         let read = Arc::clone(&listed.loaded).read_owned().await;
-        let loaded = if let Ok(loaded) = OwnedRwLockReadGuard::try_map(read, Option::as_ref) {
-            loaded
-        } else {
-            let (models, listed) = (Arc::clone(self), Arc::clone(listed));
-            // It goes on if the client goes away, as what is half loaded cannot be counted.
-            done(tokio::spawn(async move { models.load(&listed).await })).await?
+        let loaded = match OwnedRwLockReadGuard::try_map(read, Option::as_ref) {
+            Ok(loaded) => loaded,
+            Err(_) => self.loaded_in_turn(listed).await?,
         };
         listed.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let adapter = adapter.and_then(|index| loaded.adapters.get(index));
@@ -254,8 +283,20 @@ impl Models {
         Ok(Lease { loaded, name, named })
     }
 
-    async fn load(&self, listed: &Arc<Listed>) -> Result<OwnedRwLockReadGuard<Option<Loaded>, Loaded>, Refusal> {
-        let _turn = self.loading.lock().await;
+    /// Waits for the turn to load `listed`, and loads it unless another request has.
+    async fn loaded_in_turn(self: &Arc<Models>, listed: &Arc<Listed>) -> Result<Read, Refusal> {
+        let turn = Arc::clone(&self.loading).lock_owned().await;
+        // Whoever writes has the turn, so this waits for nobody.
+        let read = Arc::clone(&listed.loaded).read_owned().await;
+        if let Ok(loaded) = OwnedRwLockReadGuard::try_map(read, Option::as_ref) {
+            return Ok(loaded);
+        }
+        let (models, listed) = (Arc::clone(self), Arc::clone(listed));
+        // It goes on if the client goes away, as what is half loaded cannot be counted.
+        done(tokio::spawn(async move { models.load(&listed, turn).await })).await
+    }
+
+    async fn load(&self, listed: &Arc<Listed>, _turn: OwnedMutexGuard<()>) -> Result<Read, Refusal> {
         let mut place = Arc::clone(&listed.loaded).write_owned().await;
         while place.is_none() {
             let source = Arc::clone(listed);
@@ -297,7 +338,9 @@ impl Models {
         });
         let Some(oldest) = oldest else { return false };
         tell(format_args!("{} makes room for {}", oldest.names()[0], listed.names()[0]));
-        oldest.let_go().await;
+        let usage = oldest.let_go().await;
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        *gone = together(&gone, &usage);
         true
     }
 
@@ -312,6 +355,19 @@ impl Models {
             }))
         })
     }
+}
+
+/// The sums of what two models did; the bytes of the folder are as the one that knows more of it says.
+fn together(one: &PromptCacheUsage, other: &PromptCacheUsage) -> PromptCacheUsage {
+    let mut both = *one;
+    both.bytes = one.bytes.max(other.bytes);
+    both.read += other.read;
+    both.read_bytes += other.read_bytes;
+    both.written += other.written;
+    both.written_bytes += other.written_bytes;
+    both.dropped += other.dropped;
+    both.damaged += other.damaged;
+    both
 }
 
 fn is_memory(error: &Error) -> bool {

@@ -1,8 +1,8 @@
 //! What Ollama's API says of the model, and its streams of lines.
 
-use crate::api::{Answer, Refusal, Server, json_body};
+use crate::api::{Answer, Refusal, Server, json_body, refuse};
 use crate::apis::Api;
-use crate::models::{Listed, Models};
+use crate::models::Listed;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header;
@@ -10,7 +10,8 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::{Stream, StreamExt};
 use model_factory::Model;
 use model_factory::diagnostics::report::ModelSummary;
-use model_factory_openai::ollama::time;
+use model_factory_openai::ApiError;
+use model_factory_openai::ollama::{self, time};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,16 +20,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The name of a model as Ollama's clients have it; they add the tag where there is none.
 fn tagged(name: &str) -> String {
     if name.contains(':') { name.into() } else { format!("{name}:latest") }
-}
-
-impl Models {
-    /// The name of a model without the tag that Ollama's clients add, unless it is part of its name.
-    pub(crate) fn untagged(&self, name: String) -> String {
-        match name.strip_suffix(":latest") {
-            Some(plain) if self.find(Some(&name)).is_err() => plain.into(),
-            _ => name,
-        }
-    }
 }
 
 /// Lines as the body of an answer.
@@ -67,16 +58,15 @@ fn details(model: &ModelSummary) -> Value {
     json!({ "parent_model": "", "family": model.family, "families": [model.family], "parameter_size": size })
 }
 
-/// What the model can do, in Ollama's words.
-fn capabilities(model: &Model) -> Value {
-    let (spec, tokenizer) = (model.spec(), model.tokenizer());
-    let generates = spec.weights.head.is_some();
+/// What the model can do, in Ollama's words; whether its template opens thoughts is known of one that is loaded.
+fn capabilities(summary: &ModelSummary, model: Option<&Model>) -> Value {
+    let generates = !summary.embeds.only;
     let all = [
         ("completion", generates),
         ("embedding", !generates),
-        ("vision", spec.vision.is_some()),
-        ("tools", generates && tokenizer.tool_calls(None).is_some()),
-        ("thinking", generates && tokenizer.template_thinks()),
+        ("vision", summary.vision.is_some()),
+        ("tools", generates && summary.tool_calls.is_some()),
+        ("thinking", generates && model.is_some_and(|model| model.tokenizer().template_thinks())),
     ];
     all.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| Value::from(name)).collect()
 }
@@ -107,15 +97,30 @@ pub(crate) async fn ps(State(server): State<Arc<Server>>) -> Response {
     listed(server.models.iter().filter(|model| model.is_loaded()), more)
 }
 
-pub(crate) fn show(model: &Model) -> Value {
-    let (spec, template) = (model.spec(), model.spec().tokenizer.chat_template());
-    let about = |name: &str| format!("{}.{name}", spec.family);
-    json!({
-        "modelfile": "", "parameters": "", "license": "", "modified_at": now(), "template": template.unwrap_or_default(),
-        "details": model.report().model.as_ref().map(details), "capabilities": capabilities(model),
+pub(crate) async fn show(State(server): State<Arc<Server>>, request: Request) -> Response {
+    answer(described(&server, request).await)
+}
+
+/// What is known of a model without loading it.
+async fn described(server: &Server, request: Request) -> Answer {
+    let body = server.budget.body(request).await?;
+    let (body, outline) = server.budget.outline(body).await?;
+    let read = move || Ok(ollama::show(&body.bytes).map_err(ApiError::from)?);
+    let name = server.budget.read(outline, read).await?;
+    let (listed, ..) = server.models.find(Some(&name))?;
+    let Some(summary) = &listed.report().model else { return Err(refuse(500, "nothing is known of the model")) };
+    let about = |name: &str| format!("{}.{name}", summary.family);
+    let (template, capabilities) = listed.peek(|model| {
+        let template = model.and_then(|model| model.spec().tokenizer.chat_template()).unwrap_or_default();
+        (template.to_owned(), capabilities(summary, model))
+    });
+    let shown = json!({
+        "modelfile": "", "parameters": "", "license": "", "modified_at": now(), "template": template,
+        "details": details(summary), "capabilities": capabilities,
         "model_info": {
-            "general.architecture": spec.family, "general.parameter_count": spec.parameters,
-            about("context_length"): model.context_length(), about("embedding_length"): spec.hidden,
+            "general.architecture": summary.family, "general.parameter_count": summary.parameters,
+            about("context_length"): listed.context(), about("embedding_length"): summary.hidden,
         },
-    })
+    });
+    Ok(json_body(shown.to_string()))
 }

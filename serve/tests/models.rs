@@ -6,8 +6,11 @@ mod common;
 use common::{Server, demo, fixture, serve, start};
 use model_factory::UnifiedModelFactory;
 use serde_json::{Value, json};
+use std::io::Read;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 
 const TEXT: &str = "/v1/completions";
 const CONTEXT: &str = "--context=512";
@@ -36,6 +39,54 @@ fn streamed(server: &Server, model: &str, tokens: usize) -> Value {
     body["stream"] = json!(true);
     let events = server.events(TEXT, &body);
     events.iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect::<String>().into()
+}
+
+/// A server of three models of the same file, as many of which fit as `fit`, and answers that go on until their clients leave.
+fn same_thrice(fit: u64, options: &[&str]) -> (Server, impl Fn(&Server, &str) -> TcpStream) {
+    let path = fixture("models/llama-3.1/bf16");
+    let report = UnifiedModelFactory::builder().context_length(100_000).sessions(4).diagnose(&path);
+    let memory = format!("--model-memory={}", fit * report.plan.expect("a plan").total);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_serve"));
+    command.args(["a", "b", "c"].map(|name| format!("--model={name}={}", path.display())));
+    let server = start(command.args(["--port", "0", "--context=100000", &memory]).args(options));
+    let endless = |server: &Server, model: &str| {
+        let mut body = text(model, 90_000);
+        body["stream"] = json!(true);
+        let mut client = server.begin(TEXT, &body);
+        client.read_exact(&mut [0; 600]).expect("it has begun");
+        client
+    };
+    (server, endless)
+}
+
+#[test]
+fn who_waited_for_a_model_is_computed_at_once_with_the_others() {
+    let (server, endless) = same_thrice(1, &[]);
+    let first = endless(&server, "a");
+    thread::scope(|scope| {
+        let long = scope.spawn(|| endless(&server, "b"));
+        let short = scope.spawn(|| answer(&server, "b", 5));
+        server.wait_for("serve_waiting", |waiting| waiting == 2);
+        drop(first);
+        let long = long.join().expect("it begins");
+        short.join().expect("it ends while the other is computed");
+        assert_eq!(server.metric("serve_running"), 1);
+        drop(long);
+    });
+}
+
+#[test]
+fn who_waits_for_a_model_takes_no_place_from_others() {
+    let (server, endless) = same_thrice(2, &["--sessions", "3"]);
+    let clients = ["a", "b"].map(|name| endless(&server, name));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| answer(&server, "c", 1));
+        server.wait_for("serve_waiting", |waiting| waiting == 1);
+        answer(&server, "b", 5);
+        assert_eq!(server.metric("serve_waiting"), 1, "it waits for the first one's memory");
+        drop(clients);
+        waits.join().expect("it is computed after them");
+    });
 }
 
 /// The models that are loaded, by `/v1/models`.
@@ -104,7 +155,7 @@ fn a_model_waits_until_others_have_answered_and_takes_their_memory() {
     let server = several(&models, &[&memory]);
     assert!(loaded(&server).is_empty());
     // All at once, in an order that makes them change places; every second one is streamed.
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for index in 0..12 {
             let (server, name, expected) = (&server, names[index % 3], &alone[index % 3]);
             scope.spawn(move || {

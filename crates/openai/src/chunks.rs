@@ -182,7 +182,11 @@ impl ChunkBuilder {
         let mut chunk = self.chunk(index, delta, None, Some(reason));
         chunk["choices"][0]["stop_reason"] = stop;
         if self.details {
-            let prompt = self.prompts.get(index / self.n).map(|ids| text_of(&self.tokenizer, ids));
+            let prompt = self
+                .prompts
+                .get(index / self.n)
+                .filter(|_| index.is_multiple_of(self.n))
+                .map(|ids| text_of(&self.tokenizer, ids));
             let details = json!({ "prompt": prompt, "truncated": is_full, "timings": timings_json(&self.timings) });
             chunk["choices"][0]["details"] = details;
         }

@@ -21,7 +21,7 @@ mod tools;
 pub use chunks::{ChunkBuilder, append, keep_best};
 pub use embedding::EmbeddingRequest;
 pub use error::{ApiError, RequestError};
-pub use outline::Outline;
+pub use outline::{Outline, model_of};
 pub use request::{CompletionInput, CompletionRequest, PromptPart};
 pub use rerank::RerankRequest;
 pub use tokens::{DetokenizeRequest, TemplateRequest, TokenizeRequest};

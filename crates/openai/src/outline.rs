@@ -62,6 +62,18 @@ impl Outline {
     }
 }
 
+/// The model that a body asks for, by `model` or Ollama's `name`, before anything else of it is stored.
+pub fn model_of(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Asked {
+        model: Option<String>,
+        name: Option<String>,
+    }
+    // What is no text is refused when the request is read.
+    let Asked { model, name } = serde_json::from_slice(body).ok()?;
+    model.or(name)
+}
+
 /// The facts that are kept of a value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
@@ -138,11 +150,14 @@ impl<'de> Visitor<'de> for Count<'_> {
         Ok(Seen { is_prompt: true, ..Seen::default() })
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Seen, A::Error> {
-        let (mut prompts, mut head) = (0, LIST);
+        let (mut prompts, mut is_prompt, mut head) = (0, false, LIST);
         while let Some(seen) = list.next_element_seed(self)? {
             self.add(take(&mut head))?;
             prompts += usize::from(seen.is_prompt);
+            // A list with ids is a prompt, whatever texts are between them.
+            is_prompt |= seen.number.is_some();
         }
+        let prompts = if is_prompt { 1 } else { prompts };
         Ok(Seen { is_prompt: true, prompts, ..Seen::default() })
     }
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Seen, A::Error> {

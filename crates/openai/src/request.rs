@@ -17,6 +17,9 @@ use std::ops::RangeInclusive;
 /// The most stop strings of a request: each is searched for in every piece.
 const MOST_STOPS: usize = 16;
 
+/// The most bytes of all stop strings of a request: each of its answers keeps them.
+const MOST_STOP_BYTES: usize = 4096;
+
 /// The most log-probabilities of prompts in an answer.
 const MOST_PROMPT_LOGPROBS: usize = 1 << 17;
 
@@ -408,6 +411,8 @@ impl CompletionRequest {
 /// The stop strings in the field `name`.
 pub(super) fn stops(fields: &mut Fields, name: &str) -> Result<Vec<String>, RequestError> {
     let stops = fields.texts(name)?.unwrap_or_default();
-    fields.at(name).ensure(stops.len() <= MOST_STOPS, format_args!("expected {MOST_STOPS} texts at most"))?;
+    let bytes: usize = stops.iter().map(String::len).sum();
+    let expected = format_args!("expected {MOST_STOPS} texts at most, together of {MOST_STOP_BYTES} bytes");
+    fields.at(name).ensure(stops.len() <= MOST_STOPS && bytes <= MOST_STOP_BYTES, expected)?;
     Ok(stops)
 }

@@ -69,11 +69,11 @@ fn read(mut fields: Fields, input: CompletionInput) -> Result<(CompletionRequest
     fields.end()?;
     let sampling = &options.sampling;
     let limit = if options.max_tokens == usize::MAX { json!(-1) } else { options.max_tokens.into() };
-    let bias: Value = sampling.logit_bias.iter().map(|(token, bias)| json!({ "token": token, "bias": bias })).collect();
+    // What may be long, as biases, is not said again in every answer.
     let settings = json!({
         "n_predict": limit, "max_tokens": limit, "temperature": sampling.temperature, "top_k": sampling.top_k,
         "top_p": sampling.top_p, "min_p": sampling.min_p, "repeat_penalty": sampling.repetition_penalty,
-        "presence_penalty": sampling.presence_penalty, "frequency_penalty": sampling.frequency_penalty, "logit_bias": bias,
+        "presence_penalty": sampling.presence_penalty, "frequency_penalty": sampling.frequency_penalty,
         "stop": options.stop, "ignore_eos": options.ignore_stop, "n_probs": options.logprobs.unwrap_or_default(), "stream": request.stream,
     });
     let builder = CompletionBuilder {

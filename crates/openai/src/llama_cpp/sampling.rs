@@ -24,12 +24,19 @@ pub(crate) fn sampling(fields: &mut Fields, options: &mut SamplingOptions) -> Re
     samplers(fields, options)
 }
 
+/// Every answer compares each token of the vocabulary with each of them. A text in llama.cpp's has 40 bytes at most.
+const MOST_BREAKERS: usize = 16;
+const MOST_BREAKER_BYTES: usize = 40;
+
 fn dry(fields: &mut Fields) -> Result<Option<Dry>, RequestError> {
     let mut dry = Dry { multiplier: fields.take("dry_multiplier")?.unwrap_or_default(), ..Dry::default() };
     dry.base = fields.take("dry_base")?.unwrap_or(dry.base);
     dry.allowed_length = fields.count("dry_allowed_length", None)?.unwrap_or(dry.allowed_length);
     dry.last_tokens = fields.count("dry_penalty_last_n", Some(usize::MAX))?.filter(|last| *last != usize::MAX);
     dry.breakers = fields.take("dry_sequence_breakers")?.unwrap_or(dry.breakers);
+    let fits = dry.breakers.len() <= MOST_BREAKERS && dry.breakers.iter().all(|text| text.len() <= MOST_BREAKER_BYTES);
+    let expected = format_args!("expected {MOST_BREAKERS} texts at most, each of {MOST_BREAKER_BYTES} bytes");
+    fields.at("dry_sequence_breakers").ensure(fits, expected)?;
     Ok(Some(dry).filter(|dry| dry.multiplier != 0.0 && dry.last_tokens != Some(0)))
 }
 
