@@ -320,7 +320,9 @@ async fn count(server: Arc<Server>, request: Request, api: Api) -> Answer {
         let _held: Held = (places, room);
         let (request, _) = api.read(&body.bytes, &of, earlier)?;
         drop(body);
-        let tokens = request.input_tokens(&lease.model).map_err(|error| ApiError::of(&error, api.input()))?;
+        // What would not be answered is not counted either.
+        let tokens = request.options.check().and_then(|()| request.input_tokens(&lease.model));
+        let tokens = tokens.map_err(|error| ApiError::of(&error, api.input()))?;
         let mut counted = json!({ "input_tokens": tokens });
         if api == Api::Responses {
             counted["object"] = "response.input_tokens".into();

@@ -91,7 +91,7 @@ pub(crate) async fn detokenize(State(server): State<Arc<Server>>, request: Reque
 
 pub(crate) async fn apply_template(State(server): State<Arc<Server>>, request: Request) -> Answer {
     direct(server, request, TemplateRequest::parse, |request, lease, _| {
-        let answer = request.render(&lease.model);
+        let answer = request.request.options.check().and_then(|()| request.render(&lease.model));
         Ok(answer.map_err(|error| ApiError::of(&error, "messages"))?.to_string())
     })
     .await

@@ -5,10 +5,15 @@ import json
 import pathlib
 import sys
 import time
+import urllib.error
 import urllib.request
 
 import openai
-from pydantic import BaseModel, Field
+from openai.types import Completion, CreateEmbeddingResponse, Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.shared import ErrorObject
+from pydantic import BaseModel, Field, TypeAdapter
 
 chat_url, embed_url, key, see_url, picture = sys.argv[1:]
 client = openai.OpenAI(base_url=f"{chat_url}/v1", api_key=key, max_retries=0)
@@ -163,6 +168,56 @@ def embeddings():
     assert len(embed(**dict(asked, dimensions=8)).data[1].embedding) == 8
 
 
+def published_types():
+    """Raw answers and events hold the types of the package, which OpenAI generates from its own description: it reads them without a check."""
+
+    def raw(url, path, body=None):
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        request = urllib.request.Request(url + path, headers=headers, data=json.dumps(body).encode() if body else None)
+        try:
+            return urllib.request.urlopen(request).read().decode()
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+
+    def holds(kind, *texts):
+        assert texts, kind
+        for text in texts:
+            TypeAdapter(kind).validate_json(text, strict=True)
+
+    def events(url, path, body):
+        lines = raw(url, path, body | {"stream": True}).splitlines()
+        return [line[6:] for line in lines if line.startswith("data: ") and line != "data: [DONE]"]
+
+    number = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["a"]}
+    function = {"name": "add", "parameters": number}
+    ask, count = dict(messages=MESSAGES, max_tokens=12), {"stream_options": {"include_usage": True}}
+    calls = dict(ask, tools=[{"type": "function", "function": function}], tool_choice="required", max_tokens=300, seed=3)
+    for body in (ask, dict(ask, n=2, logprobs=True, top_logprobs=3), calls):
+        holds(ChatCompletion, raw(chat_url, "/v1/chat/completions", body))
+        holds(ChatCompletionChunk, *events(chat_url, "/v1/chat/completions", body), *events(chat_url, "/v1/chat/completions", body | count))
+    for body in (dict(prompt="The fox"), dict(prompt=["The fox", "One"], n=2, logprobs=2), dict(prompt="The fox", echo=True)):
+        body["max_tokens"] = 5
+        holds(Completion, raw(chat_url, "/v1/completions", body))
+        for event in map(json.loads, events(chat_url, "/v1/completions", body | count)):
+            for choice in event["choices"]:  # null before the end, as OpenAI's own streams have it, which its description forgets
+                choice["finish_reason"] = choice["finish_reason"] or "stop"
+            holds(Completion, json.dumps(event))
+    for form in ("float", "base64"):
+        answer = json.loads(raw(embed_url, "/v1/embeddings", {"input": ["a", "b"], "encoding_format": form}))
+        for one in answer["data"]:  # the package makes numbers of base64
+            one["embedding"] = [0.0] if form == "base64" else one["embedding"]
+        holds(CreateEmbeddingResponse, json.dumps(answer))
+    holds(Model, raw(chat_url, "/v1/models/demo"), *map(json.dumps, json.loads(raw(chat_url, "/v1/models"))["data"]))
+    ask = dict(input="Once upon a time", max_output_tokens=12)
+    logprobs = dict(ask, top_logprobs=2, include=["message.output_text.logprobs"])
+    calls = dict(ask, max_output_tokens=300, tools=[dict(function, type="function")], tool_choice="required", seed=3)
+    for body in (ask, logprobs, calls, dict(ask, max_output_tokens=100, stop="was", temperature=0)):
+        holds(Response, raw(chat_url, "/v1/responses", body))
+        holds(ResponseStreamEvent, *events(chat_url, "/v1/responses", body))
+    for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"):
+        holds(ErrorObject, json.dumps(json.loads(raw(chat_url, path, {"x": 1}))["error"]))
+
+
 def images():
     create = openai.OpenAI(base_url=f"{see_url}/v1", api_key="none", max_retries=0).chat.completions.create
     url = "data:image/png;base64," + base64.b64encode(pathlib.Path(picture).read_bytes()).decode()
@@ -211,6 +266,6 @@ def disconnects():
         time.sleep(0.05)
 
 
-for test in (models, whole_and_streamed, helper_streams, texts, schemas, tools, responses, responses_tools, embeddings, images, errors, disconnects):
+for test in (models, whole_and_streamed, helper_streams, texts, schemas, tools, responses, responses_tools, published_types, embeddings, images, errors, disconnects):
     test()
     print(f"python, openai {openai.__version__}: {test.__name__} ok")

@@ -1,6 +1,6 @@
 //! The description at `/openapi.json`: it has what the server takes, and answers hold it.
 
-use crate::common::{Server, demo, fixture, read};
+use crate::common::{Server, demo, fixture, read, serve};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
@@ -23,6 +23,11 @@ impl Description {
             None => (path.as_str(), item),
             Some(other) => (path.as_str(), self.0.pointer(&other[1..]).expect("a path")),
         })
+    }
+
+    fn operation(&self, path: &str, method: &str) -> &Value {
+        let (_, item) = self.paths().find(|(known, _)| *known == path).unwrap_or_else(|| panic!("no {path}"));
+        &item[method]
     }
 
     /// A validator of a schema in the description.
@@ -75,6 +80,12 @@ fn the_methods_of_every_path_are_those_that_are_described() {
     }
 }
 
+fn with(body: &Value, name: &str, value: Value) -> Value {
+    let mut body = body.clone();
+    body[name] = value;
+    body
+}
+
 /// Each field that is described is one that the server reads, and others are refused where they are told to be.
 #[test]
 fn fields_of_requests_are_those_that_are_described() {
@@ -84,7 +95,7 @@ fn fields_of_requests_are_those_that_are_described() {
     for (path, item) in description.paths().filter(|(_, item)| item["post"].is_object()) {
         for schema in description.kinds(item["post"].pointer(BODY).expect("a schema")) {
             let required =
-                schema["required"].as_array().or(schema.pointer("/anyOf/0/required").and_then(Value::as_array));
+                schema["required"].as_array().or(schema.pointer("/oneOf/0/required").and_then(Value::as_array));
             let mut body = json!({});
             for name in required.expect("required fields").iter().filter_map(Value::as_str) {
                 body[name] = match name {
@@ -111,6 +122,13 @@ fn fields_of_requests_are_those_that_are_described() {
                 // No field has such a value, but those that are ignored, which are known.
                 assert!(!refused(name, json!([[[]]])).1, "{path}: {name} is unknown");
                 count += 1;
+            }
+            // The model has no tokens to fill in with.
+            if schema["properties"]["temperature"].is_object() && path != "/infill" {
+                let negative = json!(-1);
+                let (status, text) =
+                    read(server.send(path, with(&body, "temperature", negative).to_string().as_bytes()));
+                assert!(status == 400 && text.contains("temperature"), "{path}: {text}");
             }
             if schema["additionalProperties"] == false {
                 assert_eq!(refused("no_such_field", json!(1)), (400, true), "{path}");
@@ -145,4 +163,179 @@ fn the_table_of_the_documentation_is_described() {
     for name in chat["properties"].as_object().expect("an object").keys() {
         assert!(named.contains(name) || before.contains(&format!("`{name}")), "docs/serve.md has no {name}");
     }
+}
+
+/// The schema of an answer of this status and type.
+fn schema<'d>(operation: &'d Value, status: u16, kind: &str) -> &'d Value {
+    let content = &operation["responses"][status.to_string()]["content"][kind];
+    let schema = content.get("x-itemSchema").unwrap_or(&content["schema"]);
+    assert!(schema.is_object(), "no answer of {status} as {kind}: {operation}");
+    schema
+}
+
+/// Requests of each operation, most with a stream; the text is what says that an answer is one of several forms.
+fn requests() -> Vec<(&'static str, Value)> {
+    let messages = json!([{ "role": "user", "content": "Once upon a time" }]);
+    let tool = json!({ "type": "function", "function": { "name": "add", "parameters": {
+        "type": "object", "properties": { "a": { "type": "integer", "minimum": 0, "maximum": 9 } }, "required": ["a"] } } });
+    let own = json!({ "name": "add", "input_schema": tool["function"]["parameters"] });
+    let flat = json!({ "type": "function", "name": "add", "parameters": tool["function"]["parameters"] });
+    let options = json!({ "num_predict": 4, "temperature": 0 });
+    vec![
+        ("/v1/chat/completions", json!({ "messages": messages, "max_tokens": 4 })),
+        (
+            "/v1/chat/completions",
+            json!({
+                "messages": messages, "max_tokens": 4, "n": 2, "logprobs": true, "top_logprobs": 2, "prompt_logprobs": 1,
+                "stream_options": { "include_usage": true, "continuous_usage_stats": true },
+            }),
+        ),
+        (
+            "/v1/chat/completions",
+            json!({ "messages": messages, "tools": [tool], "tool_choice": "required", "seed": 3 }),
+        ),
+        (
+            "/v1/chat/completions",
+            json!({
+                "messages": messages, "functions": [tool["function"]], "function_call": { "name": "add" }, "seed": 3,
+            }),
+        ),
+        (
+            "/chat/completions",
+            json!({ "messages": messages, "stop": ["was"], "stop_token_ids": [5], "temperature": 0 }),
+        ),
+        ("/v1/chat/completions/input_tokens", json!({ "messages": messages })),
+        ("/v1/completions", json!({ "prompt": ["Once upon", "The"], "max_tokens": 4, "logprobs": 2, "echo": true })),
+        ("/v1/completions", json!({ "prompt": [1, 5, 9], "max_tokens": 4 })),
+        ("/v1/responses", json!({ "input": "Once upon a time", "max_output_tokens": 4 })),
+        (
+            "/v1/responses",
+            json!({
+                "input": "Once upon a time", "max_output_tokens": 9, "top_logprobs": 2, "include": ["message.output_text.logprobs"],
+            }),
+        ),
+        ("/v1/responses", json!({ "input": "Hi", "tools": [flat], "tool_choice": "required", "seed": 3 })),
+        ("/v1/responses/input_tokens", json!({ "input": "Hi" })),
+        ("/v1/messages", json!({ "messages": messages, "max_tokens": 4 })),
+        (
+            "/v1/messages",
+            json!({ "messages": messages, "max_tokens": 300, "tools": [own], "tool_choice": { "type": "any" } }),
+        ),
+        ("/v1/messages/count_tokens", json!({ "messages": messages })),
+        (
+            "/api/chat",
+            json!({ "model": "demo", "messages": messages, "options": options, "logprobs": true, "top_logprobs": 1 }),
+        ),
+        ("/api/generate", json!({ "model": "demo", "prompt": "Once upon", "raw": true, "options": options })),
+        ("/api/show", json!({ "model": "demo" })),
+        ("/completion", json!({ "prompt": "Once upon", "n_predict": 4, "n_probs": 2, "return_tokens": true })),
+        ("/completion", json!({ "prompt": ["Once", [1, 5, "a"]], "n_predict": 2, "response_fields": ["content"] })),
+        ("/tokenize", json!({ "content": "Hi", "with_pieces": true })),
+        ("/tokenize", json!({ "messages": messages, "return_token_strs": true })),
+        ("/detokenize", json!({ "tokens": [5, 9] })),
+        ("/apply-template", json!({ "messages": messages })),
+    ]
+}
+
+#[test]
+fn answers_and_events_hold_the_description() {
+    let chat = demo(&[]);
+    let description = Description::of(&chat);
+    let mut seen = std::collections::BTreeSet::new();
+    let mut hold = |path: &str, method: &str, status: u16, kind: &str, text: &str| {
+        let operation = description.operation(path, method);
+        let validator = description.validator(schema(operation, status, kind));
+        let values: Vec<&str> = match kind {
+            "text/event-stream" => {
+                text.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| *data != "[DONE]").collect()
+            }
+            "application/x-ndjson" => text.lines().collect(),
+            _ => vec![text],
+        };
+        assert!(!values.is_empty(), "{path}: nothing in {text}");
+        for value in values {
+            let value: Value = serde_json::from_str(value).unwrap_or_else(|error| panic!("{path}: {error} in {value}"));
+            let wrong: Vec<String> =
+                validator.iter_errors(&value).map(|error| format!("{} at {}", error, error.instance_path())).collect();
+            assert!(wrong.is_empty(), "{method} {path}, {status}, {kind}: {wrong:?} in {value}");
+        }
+        if status == 200 {
+            seen.insert((operation["operationId"].as_str().expect("a name").to_owned(), kind.to_owned()));
+        }
+    };
+    let vectors = serve(&fixture("embeddings/bert"), &[]);
+    let ranks = serve(&fixture("embeddings/cross-encoder"), &[]);
+    let of_vectors = [
+        ("/v1/embeddings", json!({ "input": ["a cat", "Hi"] })),
+        ("/v1/embeddings", json!({ "input": [5, 9], "encoding_format": "base64" })),
+        ("/embedding", json!({ "content": "a cat" })),
+        ("/api/embed", json!({ "model": "bert", "input": "a cat" })),
+        ("/api/embeddings", json!({ "model": "bert", "prompt": "a cat" })),
+    ];
+    let of_ranks = [
+        ("/v1/rerank", json!({ "query": "a", "documents": ["b", { "text": "c" }], "return_documents": true })),
+        ("/rerank", json!({ "query": "a", "texts": ["b", "c"], "return_text": true })),
+    ];
+    let asked = requests().into_iter().map(|(path, body)| (&chat, path, body));
+    let asked = asked.chain(of_vectors.map(|(path, body)| (&vectors, path, body)));
+    for (server, path, mut body) in asked.chain(of_ranks.map(|(path, body)| (&ranks, path, body))) {
+        let operation = description.operation(path, "post");
+        let validator = description.validator(operation.pointer(BODY).expect("a body"));
+        let streams: Vec<&String> =
+            operation["responses"]["200"]["content"].as_object().expect("an object").keys().collect();
+        for kind in streams {
+            if operation["responses"]["200"]["content"].as_object().is_some_and(|kinds| kinds.len() > 1) {
+                body["stream"] = json!(kind != "application/json");
+            }
+            assert!(validator.is_valid(&body), "{path}: {body}");
+            let (status, text) = read(server.send(path, body.to_string().as_bytes()));
+            assert_eq!(status, 200, "{path}: {text}");
+            hold(path, "post", 200, kind, &text);
+        }
+        // What every operation may be refused with.
+        for (status, body) in [
+            (400, "{"),
+            (404, &*{
+                body["model"] = json!("other");
+                body.to_string()
+            }),
+        ] {
+            let (found, text) = read(server.send(path, body.as_bytes()));
+            assert_eq!(found, status, "{path}: {text}");
+            hold(path, "post", status, "application/json", &text);
+        }
+    }
+    let others = [
+        ("/health", "/health"),
+        ("/v1/models", "/v1/models"),
+        ("/v1/models/{id}", "/v1/models/demo"),
+        ("/lora-adapters", "/lora-adapters"),
+        ("/openapi.json", "/openapi.json"),
+        ("/props", "/props"),
+        ("/slots", "/slots"),
+        ("/api/tags", "/api/tags"),
+        ("/api/ps", "/api/ps"),
+        ("/api/version", "/api/version"),
+    ];
+    for (path, at) in others {
+        let (status, text) = chat.get(at);
+        hold(path, "get", status, "application/json", &text);
+    }
+    let (_, kept) = chat.post("/v1/responses", &json!({ "input": "Hi", "max_output_tokens": 2 }));
+    let at = format!("/v1/responses/{}", kept["id"].as_str().expect("an id"));
+    let id = "/v1/responses/{id}";
+    hold(id, "get", 200, "application/json", &chat.get(&at).1);
+    hold(&format!("{id}/input_items"), "get", 200, "application/json", &chat.get(&format!("{at}/input_items")).1);
+    hold(id, "delete", 200, "application/json", &super::delete(&chat, &at).1.to_string());
+    hold(id, "get", 404, "application/json", &chat.get(&at).1);
+
+    let mut unseen = Vec::new();
+    for operation in description.paths().flat_map(|(_, item)| item.as_object().expect("an object").values()) {
+        let name = operation["operationId"].as_str().expect("a name");
+        let kinds = operation["responses"]["200"]["content"].as_object().expect("an object").keys();
+        unseen.extend(kinds.filter(|kind| !seen.contains(&(name.to_owned(), (*kind).clone()))).map(|_| name));
+    }
+    unseen.sort_unstable();
+    // The demo has no tokens to fill in with, and the others are no JSON.
+    assert_eq!(unseen, ["infill", "infill", "metrics", "page"]);
 }
