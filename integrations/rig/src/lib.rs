@@ -204,10 +204,21 @@ impl HttpClientExt for InProcess {
             }
             let begun = begin(model, body).await.map_err(|error| refused(&error))?;
             let event = |value: Value| Bytes::from(format!("data: {value}\n\n"));
-            // An error in the middle is the last event, as a server has it.
-            let events = chunks(begun).map(move |chunk| Ok(event(chunk.unwrap_or_else(|error| error.json()))));
-            let done = stream::once(async { Ok(Bytes::from_static(b"data: [DONE]\n\n")) });
-            let body: BoxedStream = Box::pin(events.chain(done));
+            // An error is the last event, and then the mark of the end is missing, as of a server.
+            let ended = chunks(begun).map(Some).chain(stream::once(async { None }));
+            let events = ended.scan(false, move |has_failed, chunk| {
+                let bytes = match chunk {
+                    _ if *has_failed => None,
+                    Some(Ok(value)) => Some(event(value)),
+                    Some(Err(error)) => {
+                        *has_failed = true;
+                        Some(event(error.json()))
+                    }
+                    None => Some(Bytes::from_static(b"data: [DONE]\n\n")),
+                };
+                std::future::ready(bytes)
+            });
+            let body: BoxedStream = Box::pin(events.map(Ok));
             let mut response = Response::new(body);
             response
                 .headers_mut()

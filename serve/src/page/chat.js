@@ -13,7 +13,11 @@ const keep = () => {
   try {
     localStorage.setItem("messages", JSON.stringify(messages));
   } catch { // images may be more than a browser keeps
-    localStorage.setItem("messages", JSON.stringify(messages.map(({ images, ...message }) => message)));
+    try {
+      localStorage.setItem("messages", JSON.stringify(messages.map(({ images, ...message }) => message)));
+    } catch { // and the rest may be, too
+      localStorage.removeItem("messages");
+    }
   }
 };
 // Who this browser is to the server's cache: its conversations go on from what was computed, and nobody else learns of them.
@@ -273,6 +277,7 @@ async function answer() {
   } catch (error) {
     message.failed = error.name !== "AbortError";
     message.note = message.failed ? `Error: ${error.message}` : "Stopped.";
+    delete message.tool_calls; // they are not whole
     if (state.textContent.endsWith("…")) state.textContent = "\u00a0";
   }
   cancelAnimationFrame(frame);
