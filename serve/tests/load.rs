@@ -178,7 +178,7 @@ fn once(server: &Server, manner: Manner, prompt: usize, alone: &Alone) -> Result
         }
         Manner::OtherApi | Manner::OtherModel => {
             let (api, model) = (prompt % APIS.len(), if manner == Manner::OtherModel { 1 + prompt % 2 } else { 0 });
-            match by(server, APIS[api], NAMES[model], TEXT, prompt % 3 == 0)? {
+            match by(server, APIS[api], NAMES[model], TEXT, prompt.is_multiple_of(3))? {
                 Some(said) if said == alone.apis[api][model] => Ok("the answer as alone"),
                 None => Ok("refused: the queue is full"),
                 Some(said) => Err(format!("{}: {said}", APIS[api].0)),
