@@ -1,5 +1,5 @@
 //! NVRTC's functions, passed on to the real library, but with PTX for machine code: a program that compiles for `sm_NN` gets
-//! the PTX that NVRTC made on the way there, which the emulated driver runs. The program keeps its own options.
+//! the PTX that NVRTC makes on the way there, for `compute_NN`, which the emulated driver runs.
 #![allow(unsafe_code)] // a C interface
 #![allow(clippy::missing_safety_doc)] // NVRTC's documentation has each function
 
@@ -55,7 +55,13 @@ passed_on! {
     };
     nvrtcCompileProgram = "nvrtcCompileProgram"(
         program: *mut c_void, count: c_int, options: *const *const c_char
-    );
+    ) {
+        // SAFETY: as many texts that end in zeros, by NVRTC's documentation.
+        let given = (0..usize::try_from(count).unwrap_or(0)).map(|index| unsafe { CStr::from_ptr(*options.add(index)) });
+        let texts: Vec<CString> = given.map(to_ptx).collect();
+        let pointers: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
+        let options = pointers.as_ptr();
+    };
     nvrtcDestroyProgram = "nvrtcDestroyProgram"(program: *mut *mut c_void);
     nvrtcGetProgramLogSize = "nvrtcGetProgramLogSize"(program: *mut c_void, bytes: *mut usize);
     nvrtcGetProgramLog = "nvrtcGetProgramLog"(program: *mut c_void, log: *mut c_char);
@@ -63,6 +69,13 @@ passed_on! {
     nvrtcGetPTX = "nvrtcGetPTX"(program: *mut c_void, ptx: *mut c_char);
     nvrtcGetCUBINSize = "nvrtcGetPTXSize"(program: *mut c_void, bytes: *mut usize);
     nvrtcGetCUBIN = "nvrtcGetPTX"(program: *mut c_void, ptx: *mut c_char);
+}
+
+/// The option, but for PTX where it asks for machine code: the PTX is the same, and assembling it is half of the time.
+fn to_ptx(option: &CStr) -> CString {
+    let number = option.to_bytes().strip_prefix(b"--gpu-architecture=sm_");
+    let ptx = number.and_then(|number| CString::new([b"--gpu-architecture=compute_", number].concat()).ok());
+    ptx.unwrap_or_else(|| option.to_owned())
 }
 
 /// The source with the defect; `None` if it lacks the text.
