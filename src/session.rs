@@ -380,7 +380,8 @@ impl Session {
         if cache.len() == 0 {
             cache.set_salt(self.salt.as_ref());
             cache.set_adapters(&self.adapters);
-        } else if rotation != self.rotation || cache.salt() != self.salt.as_ref() || cache.adapters() != &self.adapters {
+        } else if rotation != self.rotation || cache.salt() != self.salt.as_ref() || cache.adapters() != &self.adapters
+        {
             return;
         }
         cache.fetch(prompt.slice(0..prompt.len() - 1), rotation);

@@ -273,9 +273,11 @@ impl Models {
     pub(crate) async fn lease(self: &Arc<Models>, asked: Option<&str>) -> Result<Lease, Refusal> {
         let (listed, name, adapter) = self.find(asked)?;
         let read = Arc::clone(&listed.loaded).read_owned().await;
-        let loaded = match OwnedRwLockReadGuard::try_map(read, Option::as_ref) {
-            Ok(loaded) => loaded,
-            Err(_) => self.loaded_in_turn(listed).await?,
+        // The lock is free again before another one is waited for.
+        let is_loaded = OwnedRwLockReadGuard::try_map(read, Option::as_ref).ok();
+        let loaded = match is_loaded {
+            Some(loaded) => loaded,
+            None => self.loaded_in_turn(listed).await?,
         };
         listed.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let adapter = adapter.and_then(|index| loaded.adapters.get(index));
