@@ -16,8 +16,8 @@ const READ: [&str; 6] = ["name", "tool_calls", "tool_call_id", "reasoning_conten
 const UNREAD: [&str; 6] =
     ["annotations", "cache_control", "parsed", "provider_specific_fields", "reasoning_details", "thinking_blocks"];
 
-/// Fields of an answer that are accepted only if they are empty, as they cannot be used otherwise.
-const NOTHING: [&str; 3] = ["refusal", "audio", "images"];
+/// Fields that are accepted only if they are empty or false, as they cannot be used otherwise; Mistral's client sends `prefix`.
+const NOTHING: [&str; 4] = ["refusal", "audio", "images", "prefix"];
 
 /// Fields of a call, of its function, and of a part of a content.
 const OF_CALL: [&str; 6] = ["id", "type", "index", "function", "cache_control", "provider_specific_fields"];
@@ -85,7 +85,9 @@ pub(super) fn message(index: usize, value: Value) -> Result<Message, RequestErro
             name if READ.contains(&name) => return Err(at.wrong("expected a text")),
             name if UNREAD.contains(&name) => {}
             name if NOTHING.contains(&name) => {
-                let is_empty = value.as_str().is_some_and(str::is_empty) || value.as_array().is_some_and(Vec::is_empty);
+                let is_empty = value == false
+                    || value.as_str().is_some_and(str::is_empty)
+                    || value.as_array().is_some_and(Vec::is_empty);
                 at.ensure(is_empty, "it is not supported, expected null")?;
             }
             _ => return Err(at.unknown()),

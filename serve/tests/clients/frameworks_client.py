@@ -130,6 +130,123 @@ def pydantic_ai():
         assert run.output == f"a fox of {ages[-1]}", run
 
 
-PACKAGES = {"langchain": langchain, "llama-index-core": llama_index, "pydantic-ai-slim": pydantic_ai}
+def haystack():
+    from haystack import Document, Pipeline
+    from haystack.components.builders import ChatPromptBuilder
+    from haystack.components.embedders import OpenAIDocumentEmbedder
+    from haystack.components.generators.chat import OpenAIChatGenerator
+    from haystack.dataclasses import ChatMessage
+    from haystack.tools import create_tool_from_function
+    from haystack.utils import Secret
+
+    def remember(age: int) -> str:
+        """Remembers a fox."""
+        return f"a fox of {age}"
+
+    server = dict(api_key=Secret.from_token(key), api_base_url=BASE)
+
+    def generator(tokens=300, **more):
+        settings = dict(temperature=0, max_completion_tokens=tokens) | more.pop("settings", {})
+        return OpenAIChatGenerator(model="demo", generation_kwargs=settings, max_retries=0, **server, **more)
+
+    said, parts, asked = text(), [], [ChatMessage.from_user(ASK)]
+    pipeline = Pipeline()
+    pipeline.add_component("prompt", ChatPromptBuilder(template=[ChatMessage.from_user("{{ask}}")]))
+    pipeline.add_component("model", generator(TOKENS))
+    pipeline.connect("prompt.prompt", "model.messages")
+    assert pipeline.run({"prompt": {"ask": ASK}})["model"]["replies"][0].text == said
+    whole = generator(TOKENS, streaming_callback=lambda chunk: parts.append(chunk.content)).run(asked)["replies"][0].text
+    assert "".join(parts) == whole == said, parts
+    held = generator(settings=dict(response_format=Fox)).run(asked)["replies"][0].text
+    assert 0 <= Fox.model_validate_json(held).age <= 9, held
+
+    tool = create_tool_from_function(remember)
+    chosen = dict(tool_choice={"type": "function", "function": {"name": "remember"}})
+    reply = generator(tools=[tool], settings=chosen).run(asked)["replies"][0]
+    call = reply.tool_call
+    results = [ChatMessage.from_tool(tool_result=tool.invoke(**call.arguments), origin=call)]
+    assert generator(TOKENS, tools=[tool]).run([*asked, reply, *results])["replies"][0].text
+    embedded = OpenAIDocumentEmbedder(model="bert", **server).run([Document(content=cat) for cat in CATS])["documents"]
+    near([one.embedding for one in embedded], vectors(*CATS))
+
+
+def smolagents():
+    from smolagents import CodeAgent, OpenAIModel, tool
+
+    ages = []
+
+    @tool
+    def remember(age: int) -> str:
+        """Remembers a fox.
+
+        Args:
+            age: its age in years
+        """
+        ages.append(age)
+        return f"a fox of {age}"
+
+    def model(tokens=300, **more):
+        return OpenAIModel("demo", api_base=BASE, api_key=key, temperature=0, max_tokens=tokens, **more)
+
+    asked, said = [{"role": "user", "content": [{"type": "text", "text": ASK}]}], text()
+    whole = model(TOKENS).generate(asked)
+    assert whole.content == said == "".join(part.content or "" for part in model(TOKENS).generate_stream(asked)), whole
+    assert whole.token_usage.output_tokens == TOKENS, whole
+    schema = {"type": "json_schema", "json_schema": {"name": "fox", "schema": Fox.model_json_schema()}}
+    assert 0 <= Fox.model_validate_json(model().generate(asked, response_format=schema).content).age <= 9
+    called = model().generate(asked, tools_to_call_from=[remember]).tool_calls
+    assert called[0].function.name == "remember", called
+    # An agent goes through its steps: what the model writes is no program.
+    agent = CodeAgent(tools=[], model=model(100), max_steps=1, verbosity_level=0)
+    agent.run(ASK)
+    assert agent.memory.steps[1].token_usage.output_tokens > 0, agent.memory.steps
+
+
+def semantic_kernel():
+    from openai import AsyncOpenAI
+    from semantic_kernel import Kernel
+    from semantic_kernel.connectors.ai import FunctionChoiceBehavior
+    from semantic_kernel.connectors.ai.open_ai import OpenAIChatCompletion, OpenAIChatPromptExecutionSettings, OpenAITextEmbedding
+    from semantic_kernel.contents import ChatHistory
+    from semantic_kernel.functions import kernel_function
+
+    ages = []
+
+    class Foxes:
+        @kernel_function(description="Remembers a fox.")
+        def remember(self, age: int) -> str:
+            ages.append(age)
+            return f"a fox of {age}"
+
+    async def run():
+        said, history = text(), ChatHistory()
+        history.add_user_message(ASK)
+        client = AsyncOpenAI(base_url=BASE, api_key=key, max_retries=0)
+        service, kernel = OpenAIChatCompletion(ai_model_id="demo", async_client=client), Kernel()
+        kernel.add_service(service)
+        kernel.add_plugin(Foxes(), "foxes")
+        brief = OpenAIChatPromptExecutionSettings(temperature=0, max_tokens=TOKENS)
+        assert str(await service.get_chat_message_content(history, brief)) == said
+        parts = [str(part) async for part in service.get_streaming_chat_message_content(history, brief)]
+        assert "".join(parts) == said, parts
+        held = OpenAIChatPromptExecutionSettings(temperature=0, max_tokens=300, response_format=Fox)
+        assert 0 <= Fox.model_validate_json(str(await service.get_chat_message_content(history, held))).age <= 9
+        tools = OpenAIChatPromptExecutionSettings(
+            temperature=0, max_tokens=300, function_choice_behavior=FunctionChoiceBehavior.Required(auto_invoke=True)
+        )
+        assert await service.get_chat_message_content(history, tools, kernel=kernel) is not None and ages
+        near(await OpenAITextEmbedding("bert", async_client=client).generate_embeddings(CATS), vectors(*CATS))
+
+    asyncio.run(run())
+
+
+PACKAGES = {
+    "langchain": langchain,
+    "llama-index-core": llama_index,
+    "pydantic-ai-slim": pydantic_ai,
+    "haystack-ai": haystack,
+    "smolagents": smolagents,
+    "semantic-kernel": semantic_kernel,
+}
 PACKAGES[package]()
 print(f"{package} {importlib.metadata.version(package)}: passed")
