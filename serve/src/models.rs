@@ -121,22 +121,24 @@ impl Source {
         Ok(Listed::new(self, report, Some(loaded)))
     }
 
-    /// The model, loaded when it is asked for, with the context that it has on this machine now.
+    /// The model, loaded when it is asked for.
     ///
     /// # Errors
     /// With its report where it would not run.
-    pub(crate) fn waiting(mut self) -> Result<Listed, Error> {
+    pub(crate) fn waiting(self) -> Result<Listed, Error> {
         let report = self.builder.diagnose(&self.path);
-        let Some(plan) = report.plan.as_ref().filter(|_| report.verdict.runs()) else {
+        if !report.verdict.runs() {
             return Err(Error::Refused(Box::new(report)));
-        };
-        self.builder = self.builder.context_length(plan.context);
+        }
         Ok(Listed::new(self, report, None))
     }
 }
 
 impl Listed {
-    fn new(source: Source, report: Report, loaded: Option<Loaded>) -> Listed {
+    /// What was planned first holds for every later load: the context does not change with the memory that is free then.
+    fn new(mut source: Source, report: Report, loaded: Option<Loaded>) -> Listed {
+        let context = report.plan.as_ref().map(|plan| plan.context);
+        source.builder = context.into_iter().fold(source.builder, ModelBuilder::context_length);
         Listed { source, report, loaded: Arc::new(RwLock::new(loaded)), last_use: AtomicU64::new(0) }
     }
 

@@ -46,8 +46,7 @@ fn asked(text: &str, url: &str) -> Value {
     })
 }
 
-/// `test_models_supports_multimodal_capability`, `test_v1_models_supports_multimodal_capability`: here by `data`, as OpenAI lists models,
-/// at the path with the version only.
+/// `test_models_supports_multimodal_capability`, `test_v1_models_supports_multimodal_capability`: here by `data`, as OpenAI lists models.
 #[test]
 fn models_say_what_they_can() {
     let capabilities = |server: &Server| {
@@ -57,7 +56,7 @@ fn models_say_what_they_can() {
     };
     let server = seeing();
     assert_eq!(capabilities(&server), json!(["completion", "multimodal"]));
-    assert_eq!(server.get("/models").0, 404);
+    assert_eq!(server.get("/models"), server.get("/v1/models"));
     // The same model without its tower, and one that only embeds.
     assert_eq!(capabilities(&serve(&folder().join("bf16"), &[])), json!(["completion"]));
     assert_eq!(capabilities(&serve(&fixture("embeddings/bert"), &[])), json!([]));
@@ -130,7 +129,8 @@ fn images_stand_in_messages_only() {
     ] {
         let (status, answer) = server.post(path, &body);
         assert_eq!(status, 400, "{path}: {answer}");
-        assert_eq!(answer["error"]["param"], field, "{path}: {answer}");
+        // The field, or what is in it.
+        assert!(answer["error"]["param"].as_str().is_some_and(|param| param.starts_with(field)), "{path}: {answer}");
     }
     // A mark in a text is a text.
     let (status, answer) =
