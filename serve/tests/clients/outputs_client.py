@@ -78,8 +78,7 @@ def mistralai():
         right(Fox.model_validate_json(message.tool_calls[0].function.arguments))
         results = [{"role": "tool", "tool_call_id": call.id, "name": "remember", "content": "ok"} for call in message.tool_calls]
         assert client.chat.complete(**ask | dict(messages=[*MESSAGES, message, *results]), tools=[TOOL]).choices[0].message.content
-        # Its embeddings need an id, which OpenAI's have not.
-        assert "demo" in [model.id for model in client.models.list().data]
+        # Its embeddings and its list of models have a form of their own, not OpenAI's.
 
 
 def outlines():
