@@ -426,6 +426,8 @@ impl ModelBuilder {
             hardware.build.push("cuda");
         }
         if let Some(isa) = self.isa {
+            let avoided = std::mem::take(&mut hardware.cpu.avoided);
+            hardware.cpu.features.extend(avoided);
             hardware.cpu.features.retain(|feature| isa.features().contains(feature));
         }
         hardware

@@ -97,7 +97,7 @@ const DP4A: Option<OnGpus> = gpus((6, 1), (6, 1));
 const MATRICES: &[(&[DType], Option<Native>, Option<OnGpus>)] = &[
     (&[DType::F32],  Some(Native::Always),                        gpus((5, 0), (5, 0))),
     (&[DType::F16],  Some(Native::Never),                         gpus((5, 3), (7, 5))),
-    (&[DType::BF16], Some(Native::With(&["avx512bf16", "bf16"])), gpus((8, 0), (8, 0))),
+    (&[DType::BF16], Some(Native::With(&["avx512bf16", "amx-bf16", "bf16"])), gpus((8, 0), (8, 0))),
     (&[DType::I8, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q2_K, DType::Q3_K, DType::Q4_K,
        DType::Q5_K, DType::Q6_K],
      Some(Native::Always), DP4A),
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn bf16_is_native_only_with_its_instruction_set() {
         assert_eq!(tier(DType::BF16, &PLAIN), Ok(Tier::Widened));
-        for features in [&["avx512bf16"], &["bf16"]] {
+        for features in [&["avx512bf16"], &["amx-bf16"], &["bf16"]] {
             assert_eq!(tier(DType::BF16, &DeviceEngine::Cpu { features }), Ok(Tier::Native));
         }
     }

@@ -63,6 +63,8 @@ fn peak_loop(kernel: &Kernel) -> Option<Loop> {
         (Form::Q8 | Form::Int8(_), "avx512-vnni") => (x86::dpbusd_512, 64),
         (Form::Q8 | Form::Int8(_), "avx-vnni") => (x86::dpbusd_256, 32),
         (Form::Q8 | Form::Int8(_), "avx512" | "avx2") => (x86::maddubs_256, 32),
+        (Form::Bf16, "amx") => return Some(Loop { run: x86::tiles_of_bf16, operations: 12 * 16 * 16 * 32 * 2 }),
+        (Form::Int8(_), "amx") => return Some(Loop { run: x86::tiles_of_int8, operations: 12 * 16 * 16 * 64 * 2 }),
         (Form::Bf16, "avx512-bf16") => (x86::dpbf16_512, 32),
         (Form::F32, "avx512") => (x86::fma_512, 16),
         (Form::F32, "avx2") => (x86::fma_256, 8),
@@ -130,6 +132,50 @@ mod x86 {
     chains!(dpbf16_512, "avx512f,avx512bf16", "vdpbf16ps zmm\\c, zmm14, zmm15");
     chains!(fma_512, "avx512f", "vfmadd231ps zmm\\c, zmm14, zmm15");
     chains!(fma_256, "avx2,fma", "vfmadd231ps ymm\\c, ymm14, ymm15");
+    /// What `ldtilecfg` reads: eight tiles of 16 rows of 64 bytes.
+    #[repr(C, align(64))]
+    struct Configuration {
+        palette: [u8; 16],
+        row_bytes: [u16; 16],
+        rows: [u8; 16],
+    }
+
+    /// Defines a loop of products of tiles: three steps for each of four chains. The factors look random, as zeros take less power and
+    /// more speed.
+    macro_rules! tiles {
+        ($name:ident, $operation:literal) => {
+            pub(super) fn $name() {
+                let mut configuration = Configuration { palette: [0; 16], row_bytes: [0; 16], rows: [0; 16] };
+                configuration.palette[0] = 1;
+                configuration.row_bytes[..8].fill(64);
+                configuration.rows[..8].fill(16);
+                let factor: [u16; 512] = std::array::from_fn(|i| 0x3c00 | (i as u16).wrapping_mul(40503) & 0x83ff);
+                // SAFETY: a kernel that is named after tiles was selected, so this process may use them; nothing else does.
+                unsafe {
+                    asm!(
+                        "ldtilecfg [{configuration}]",
+                        ".irp c,0,1,2,3\ntilezero tmm\\c\n.endr",
+                        ".irp c,4,5,6,7\ntileloadd tmm\\c, [{factor} + {stride}*1]\n.endr",
+                        "2:",
+                        concat!(".rept 3\n", $operation, " tmm0, tmm4, tmm6\n", $operation, " tmm1, tmm4, tmm7"),
+                        concat!($operation, " tmm2, tmm5, tmm6\n", $operation, " tmm3, tmm5, tmm7\n.endr"),
+                        "dec {steps}",
+                        "jnz 2b",
+                        "tilerelease",
+                        configuration = in(reg) &configuration,
+                        factor = in(reg) &factor,
+                        stride = in(reg) 64usize,
+                        steps = inout(reg) STEPS => _,
+                        options(readonly, nostack),
+                    );
+                }
+            }
+        };
+    }
+
+    tiles!(tiles_of_bf16, "tdpbf16ps");
+    tiles!(tiles_of_int8, "tdpbssd");
+
     // A byte product without VNNI: products of bytes, sums of pairs, sum.
     chains!(
         maddubs_256,

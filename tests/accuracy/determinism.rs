@@ -225,7 +225,7 @@ fn rounded_caches_give_the_same_bits_in_chunks_alone_in_company_and_behind_a_tru
         "phi-3-window/bf16",
         "phi-2/f16",
         "llama-256/q4_k_m.gguf",
-        "qwen3.5/bf16",
+        "qwen3.5/q8_0.gguf",
         "deepseek-v2/q8_0.gguf",
     ] {
         let tokens = tokens(1300, 256); // crosses a part of attention, pages and chunks of the prefill

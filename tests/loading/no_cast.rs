@@ -111,8 +111,8 @@ fn a_forced_instruction_set_decides_the_tiers_of_the_report() {
         let report = builder.diagnose(&path);
         let model = report.model.expect("a model that runs");
         let bf16 = model.dtypes.iter().find(|summary| summary.dtype == DType::BF16).expect("BF16 tensors");
-        // Only the last level multiplies BF16; all below it widen, AVX2 and plain AVX-512 included.
-        let multiplies = isa.name() == "avx512-vnni-bf16";
+        // Two levels multiply BF16; all others widen it.
+        let multiplies = ["avx512-vnni-bf16", "amx"].contains(&isa.name());
         assert_eq!(bf16.tier, Some(if multiplies { Tier::Native } else { Tier::Widened }), "{isa}");
         assert!(report.hardware.cpu.features.iter().all(|feature| isa.features().contains(feature)), "{isa}");
         let native_only = builder.dtype_policy(DtypePolicy::NativeOnly).diagnose(&path);

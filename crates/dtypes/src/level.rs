@@ -10,6 +10,8 @@ const CPU_LEVELS: [&[(&str, &[&str])]; 2] = [
         ("avx512-vnni", &["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"]),
         ("avx512-vnni-bf16",
             &["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16"]),
+        ("amx",
+            &["avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "amx-tile", "amx-int8", "amx-bf16"]),
     ],
     &[
         ("neon", &["neon"]),

@@ -2,11 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod dtype;
+mod generation;
 mod level;
 pub mod memory;
 mod tier;
 
 pub use dtype::{DType, removed_ggml_type};
+pub use generation::{Generation, UNKNOWN_GENERATION, generation};
 pub use level::{cpu_level, cpu_level_features};
 pub use tier::Tier;
 

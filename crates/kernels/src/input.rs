@@ -4,6 +4,7 @@ mod columns;
 pub(crate) mod int8;
 pub(crate) mod quantize;
 mod rows;
+pub(crate) mod tiled;
 
 pub use columns::ColumnsMut;
 
@@ -103,6 +104,8 @@ pub struct Input {
     tokens: usize,
     inputs: usize,
     layout: Layout,
+    /// Whether the rows are arranged for tiles too.
+    tiled: bool,
     buffers: Buffers,
 }
 
@@ -168,6 +171,8 @@ struct Buffers {
     /// Zero point and sum of each row; or of each block offsets `[tokens, blocks]`, then those of halves likewise; of groups as
     /// [`Packed`] has them.
     ints: Lines<i32>,
+    /// Rows of BF16 or int8 once more, as [`tiled::Tiled`] has them, one group after the other.
+    tiles: Lines<u8>,
 }
 
 /// One token's row of [`Form::Q8`], for kernels.
@@ -263,7 +268,7 @@ impl Input {
             self.buffers = Buffers::default();
         }
         let tokens = tokens * form.rows_of_token();
-        (self.form, self.tokens, self.inputs) = (form, 0, inputs);
+        (self.form, self.tokens, self.inputs, self.tiled) = (form, 0, inputs, false);
         self.layout = Layout::select(isa, form, tokens);
         let to = &mut self.buffers;
         match form {
@@ -311,7 +316,7 @@ impl Input {
         let rows = RowsMut::new(self);
         // SAFETY: the row exists, and `rows` is the only view of it.
         (0..tokens).for_each(|token| unsafe { rows.prepare(isa, token, row(token), None) });
-        Ok(())
+        self.arrange(None, isa)
     }
 
     /// Fills all of `tokens` rows in parallel: `fill(token, row)` writes a row of floats, which then is brought into
@@ -340,7 +345,7 @@ impl Input {
             if waits {
                 self.prepare_waiting(pool, isa);
             }
-            return Ok(());
+            return self.arrange(Some(pool), isa);
         }
         let refusals = Refusals::default();
         RowsMut::new(self).each(pool, |rows, token| {
@@ -355,7 +360,8 @@ impl Input {
             refusals.note(room);
             ROW.set(row);
         });
-        refusals.into_result()
+        refusals.into_result()?;
+        self.arrange(Some(pool), isa)
     }
 
     /// Brings the rows of `x` `[tokens, inputs]` into `form` in parallel. Panics if `x` is no whole number of rows, or
@@ -373,7 +379,7 @@ impl Input {
         self.reset(isa, form, tokens, inputs)?;
         // SAFETY: the row exists, and nothing else in `each` is at it or at its group.
         RowsMut::new(self).each(pool, |rows, token| unsafe { rows.prepare(isa, token, row(token), None) });
-        Ok(())
+        self.arrange(Some(pool), isa)
     }
 
     /// Fills the columns between neighbours of `bounds` in parallel: `fill(columns, part)` is called once for each, and puts
@@ -408,7 +414,7 @@ impl Input {
         if !at_once {
             self.prepare_waiting(pool, isa);
         }
-        Ok(())
+        self.arrange(Some(pool), isa)
     }
 
     /// Brings the rows that wait into the form.
@@ -441,6 +447,13 @@ impl Input {
             zero: ints.all()[2 * token],
             sum: ints.all()[2 * token + 1],
         }
+    }
+
+    /// The scale of the int8 of row `token`, and the zero point. Panics for another form.
+    #[inline(always)]
+    pub(super) fn int8_scale(&self, token: usize) -> (f32, i32) {
+        assert!(matches!(self.form, Form::Int8(_)) && token < self.tokens);
+        (self.buffers.floats.all()[token], self.buffers.ints.all()[2 * token])
     }
 
     /// Rows: two for each token in [`Form::Q16`].

@@ -4,7 +4,7 @@
 //! how its presence is detected. A new instruction set is a constant in `Sets`, a line here, and functions in `arch` for
 //! the dtypes that gain from it.
 
-use model_factory_dtypes::cpu_level_features;
+use model_factory_dtypes::{cpu_level_features, generation};
 use std::fmt;
 
 /// Instruction sets that a kernel needs, as bits.
@@ -34,6 +34,14 @@ impl Sets {
     /// The products of BF16 (ARMv8.6), and NEON.
     pub(crate) const ARM_BF16: Sets = Sets(256).and(Sets::NEON);
 
+    /// Tiles of int8 and of BF16 (AMX), and AVX-512 VNNI.
+    pub(crate) const AMX: Sets = Sets(512).and(Sets::AVX512).and(Sets::VNNI);
+
+    /// Whether all of `sets` are among these.
+    pub(crate) const fn has(self, sets: Sets) -> bool {
+        self.0 & sets.0 == sets.0
+    }
+
     /// The sets of both.
     pub(crate) const fn and(self, other: Sets) -> Sets {
         Sets(self.0 | other.0)
@@ -48,7 +56,7 @@ struct Level {
     sets: Sets,
 }
 
-/// The levels from slow to fast; a later level is preferred.
+/// The levels from slow to fast; a later level is preferred, if the processor's generation does not avoid its sets.
 static LEVELS: &[Level] = &[
     Level { name: "portable", sets: Sets::PORTABLE },
     #[cfg(target_arch = "x86_64")]
@@ -61,6 +69,8 @@ static LEVELS: &[Level] = &[
     Level { name: "avx512-vnni", sets: Sets::AVX512.and(Sets::VNNI) },
     #[cfg(target_arch = "x86_64")]
     Level { name: "avx512-vnni-bf16", sets: Sets::AVX512.and(Sets::VNNI).and(Sets::BF16) },
+    #[cfg(target_arch = "x86_64")]
+    Level { name: "amx", sets: Sets::AMX },
     #[cfg(target_arch = "aarch64")]
     Level { name: "neon", sets: Sets::NEON },
     #[cfg(target_arch = "aarch64")]
@@ -96,6 +106,11 @@ fn detected(feature: &str) -> bool {
     #[cfg(target_arch = "aarch64")]
     return one_of!("neon" "dotprod" "i8mm" "bf16");
     #[cfg(target_arch = "x86_64")]
+    if feature.starts_with("amx-") {
+        // Together, as no processor has only some of them; the standard library's detection is not stable.
+        return crate::arch::x86_64::amx::is_available();
+    }
+    #[cfg(target_arch = "x86_64")]
     return one_of!("avx2" "fma" "f16c" "avxvnni" "avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni" "avx512bf16");
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     return false;
@@ -106,9 +121,12 @@ fn detected(feature: &str) -> bool {
 pub struct Isa(&'static Level);
 
 impl Isa {
-    /// The most this processor and its operating system support.
+    /// The fastest level on this processor: the last that it and its operating system support, and of whose sets none is
+    /// [avoided](model_factory_dtypes::Generation::avoided) on its generation.
     pub fn detect() -> Isa {
-        Isa(LEVELS.iter().rev().find(|level| level.is_detected()).unwrap_or(&LEVELS[0]))
+        let avoided = generation().avoided;
+        let is_fast = |level: &Level| cpu_level_features(level.name).iter().all(|feature| !avoided.contains(feature));
+        Isa(LEVELS.iter().rev().find(|level| level.is_detected() && is_fast(level)).unwrap_or(&LEVELS[0]))
     }
 
     /// Only what Rust compiles for everywhere.
@@ -143,7 +161,7 @@ impl Isa {
 
     /// Whether all of `sets` may be used: the proof that calls into functions compiled for them are sound.
     pub(crate) fn has(self, sets: Sets) -> bool {
-        self.0.sets.0 & sets.0 == sets.0
+        self.0.sets.has(sets)
     }
 }
 
@@ -206,10 +224,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn detects_the_best_available_level_and_names_it() {
+    fn detects_a_level_that_is_not_avoided_and_names_it() {
         let available = Isa::available();
         assert_eq!(available.first(), Some(&Isa::portable()));
-        assert_eq!(available.last(), Some(&Isa::detect()));
+        let avoids = |isa: &Isa| isa.features().iter().any(|feature| generation().avoided.contains(feature));
+        assert_eq!(available.iter().rfind(|isa| !avoids(isa)), Some(&Isa::detect()));
         for isa in available {
             assert_eq!(Isa::named(isa.name()), Some(isa));
         }

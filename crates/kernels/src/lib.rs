@@ -174,6 +174,11 @@ impl Kernel {
         call.into_result()
     }
 
+    /// Whether many tokens are multiplied by tiles.
+    fn is_by_tiles(&self) -> bool {
+        self.entry.sets.has(Sets::AMX)
+    }
+
     /// Bits of an element where each has as many.
     fn bits(&self) -> usize {
         8 * self.entry.dtype.block_bytes() / self.entry.dtype.block_len()

@@ -1,5 +1,6 @@
 //! Where kernels write, and how many rows a task should have.
 
+use super::arch::generic::tiles;
 use super::dtypes::scaled::CallScales;
 use super::input::Q8;
 use super::order::{GROUP, TOKENS_WITHOUT_PANELS};
@@ -93,6 +94,7 @@ impl Kernel {
             _ if tokens == 1 => (512 << 10, 2, 8, 7),
             _ if tokens <= GROUP => (512 << 10, 2, 32, 16),
             Form::Q8 | Form::Q16 => (128 << 10, 1, 32, 31),
+            _ if self.is_by_tiles() => (tiles::BAND * tiles::ROWS * self.row_bytes(inputs), 1, 32, 16),
             _ => (384 << 10, 1, 32, 16),
         };
         let bytes = (left / (shares * threads)).min(most);

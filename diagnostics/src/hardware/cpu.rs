@@ -4,6 +4,7 @@
 //! Linux gives each core's capacity or else its highest frequency, macOS levels of cores. Elsewhere and on x86 all threads count.
 
 use super::Cpu;
+use model_factory_dtypes::generation;
 use std::fs::{self, File};
 use std::io::Read;
 
@@ -24,12 +25,14 @@ macro_rules! features {
 pub(super) fn detect() -> Cpu {
     let text = cpuinfo();
     let flags: Option<Vec<&str>> = ["flags", "Features"].iter().find_map(|key| field(&text, key)).map(words);
-    let (features, missing) = features(flags.as_deref());
+    let (mut features, missing) = features(flags.as_deref());
+    let avoided = features.extract_if(.., |feature| generation().avoided.contains(feature)).collect();
     let name = ["model name", "Model", "Hardware"].iter().find_map(|key| field(&text, key));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     Cpu {
         model: name.map_or_else(|| format!("unnamed {} processor", std::env::consts::ARCH), str::to_owned),
         features,
+        avoided,
         threads,
         slow_threads: threads - fast(threads),
         missing,
@@ -48,6 +51,11 @@ fn features(flags: Option<&[&str]>) -> (Vec<&'static str>, Vec<&'static str>) {
         ("avx512f", "avx512f"), ("avx512bw", "avx512bw"), ("avx512dq", "avx512dq"), ("avx512vl", "avx512vl"),
         ("avx512vnni", "avx512_vnni"), ("avx512bf16", "avx512_bf16"), ("avx512fp16", "avx512_fp16"),
     ]);
+    // Of tiles the standard library tells nothing yet. They are used together.
+    let tiles = ["amx-tile", "amx-int8", "amx-bf16"];
+    if flags.is_some_and(|flags| ["amx_tile", "amx_int8", "amx_bf16"].iter().all(|flag| flags.contains(flag))) {
+        found.extend(tiles);
+    }
     #[cfg(target_arch = "aarch64")]
     #[rustfmt::skip]
     features!(is_aarch64_feature_detected, found, missing, flags, [

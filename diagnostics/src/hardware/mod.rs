@@ -36,6 +36,10 @@ pub struct Cpu {
     pub model: String,
     /// Instruction sets that kernels here use, by their usual names (`avx2`, `avx512vnni`).
     pub features: Vec<&'static str>,
+    /// Instruction sets that are there and that kernels leave unused, because on this generation of processors they are slower than
+    /// what they would replace, or their speed is not known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub avoided: Vec<&'static str>,
     /// Threads this process may use.
     pub threads: usize,
     /// How many of them run on cores of less than half the speed of the fastest, if the system says so; 0 if all are alike.

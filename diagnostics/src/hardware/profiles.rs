@@ -21,6 +21,7 @@ const LEVELS: &[(&str, &str)] = &[
     ("avx-vnni", "avx avx2 fma f16c avxvnni"),
     ("avx512", "avx avx2 fma f16c avx512f avx512bw avx512dq avx512vl"),
     ("avx512-bf16", "avx avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512vnni avx512bf16"),
+    ("amx", "avx avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512vnni amx-tile amx-int8 amx-bf16"),
     ("armv8.0", "neon"),
     ("armv8.2", "neon fp16"),
     ("armv8.2-dot", "neon fp16 dotprod"),
@@ -72,7 +73,8 @@ impl Profile {
         let (_, features) = LEVELS.iter().find(|(known, _)| *known == level)?;
         let (threads, slow_threads) = (cells.next()?.parse().ok()?, cells.next()?.parse().ok()?);
         let features = features.split_whitespace().collect();
-        let cpu = Cpu { model: title.into(), features, threads, slow_threads, missing: Vec::new() };
+        let cpu =
+            Cpu { model: title.into(), features, avoided: Vec::new(), threads, slow_threads, missing: Vec::new() };
         let mut hardware = Hardware::described(cpu, mebibytes(cells.next()?)?);
         hardware.profile = Some(name);
         hardware.memory.bandwidth = bytes_a_second(cells.next()?);

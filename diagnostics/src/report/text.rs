@@ -136,7 +136,14 @@ impl Hardware {
             Some((level, lacked)) if lacked.is_empty() => format!("; {level} kernels"),
             Some((level, lacked)) => format!("; {level} kernels, lacks {}", lacked.join(", ")),
         };
-        page.row("hardware", format_args!("{profile}{}, {} threads{slow}, {features}{level}", cpu.model, cpu.threads));
+        let avoided = match &cpu.avoided[..] {
+            [] => String::new(),
+            avoided => format!("; {} unused, not faster here", avoided.join(", ")),
+        };
+        page.row(
+            "hardware",
+            format_args!("{profile}{}, {} threads{slow}, {features}{level}{avoided}", cpu.model, cpu.threads),
+        );
         match gpu_note {
             _ if gpus.is_empty() && self.profile.is_some() => {}
             note if gpus.is_empty() => {

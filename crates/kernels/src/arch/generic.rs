@@ -6,6 +6,7 @@ pub(crate) mod floats;
 pub(crate) mod panel;
 pub(crate) mod prefetch;
 pub(crate) mod simd;
+pub(crate) mod tiles;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) mod wide;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

@@ -13,6 +13,8 @@ super::floats::float_kernels!(
     half::bf16,
     bf16_to_f32,
     #[cfg(target_arch = "x86_64")]
+    native("bf16/amx", Sets::AMX, amx::bf16),
+    #[cfg(target_arch = "x86_64")]
     native("bf16/avx512-bf16", Sets::AVX512.and(Sets::BF16), avx512::bf16::matmul),
     #[cfg(target_arch = "aarch64")]
     native("bf16/neon-bf16", Sets::ARM_BF16, neon::bf16::matmul)

@@ -47,7 +47,8 @@ macro_rules! float_kernels {
             #[cfg(target_arch = "aarch64")]
             use $crate::arch::aarch64::neon;
             #[cfg(target_arch = "x86_64")]
-            use $crate::arch::x86_64::{avx2, avx512};
+            #[allow(unused_imports)] // tiles multiply one of the dtypes
+            use $crate::arch::x86_64::{amx, avx2, avx512};
             &[
                 $($(#[$cfg] $first,)*)?
                 #[cfg(target_arch = "x86_64")]

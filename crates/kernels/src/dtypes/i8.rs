@@ -32,6 +32,8 @@ const PORTABLE: Registered = Registered {
 
 pub(super) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
+    PORTABLE.by("i8/amx", Sets::AMX, x86_64::amx::int8),
+    #[cfg(target_arch = "x86_64")]
     PORTABLE.by("i8/avx512-vnni", Sets::AVX512.and(Sets::VNNI), x86_64::avx512::i8::matmul),
     #[cfg(target_arch = "x86_64")]
     PORTABLE.by("i8/avx-vnni", Sets::AVX2.and(Sets::AVX_VNNI), x86_64::avx2::i8::avx_vnni),

@@ -44,24 +44,28 @@ pub(super) struct Extent {
     poison: f32,
 }
 
+/// Numbers that are compared side by side.
+const LANES: usize = 32;
+
 impl Extent {
     pub(super) const EMPTY: Extent = Extent { min: 0.0, max: 0.0, poison: 0.0 };
 
     compiled_for! {
         /// The extent of a row.
         pub(super) fn new(isa: Isa, x: &[f32]) -> Extent {
-            let mut lanes = [Extent::EMPTY; 16];
-            let add = |lane: &mut Extent, x: f32| {
-                lane.min = if x < lane.min { x } else { lane.min };
-                lane.max = if x > lane.max { x } else { lane.max };
-                lane.poison += x * 0.0;
+            let [mut min, mut max, mut poison] = [[0.0f32; LANES]; 3];
+            let mut add = |lane: usize, x: f32| {
+                min[lane] = if x < min[lane] { x } else { min[lane] };
+                max[lane] = if x > max[lane] { x } else { max[lane] };
+                poison[lane] += x * 0.0;
             };
-            let (chunks, rest) = x.as_chunks::<16>();
+            let (chunks, rest) = x.as_chunks::<LANES>();
             for chunk in chunks {
-                lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| add(lane, x));
+                (0..LANES).for_each(|lane| add(lane, chunk[lane]));
             }
-            lanes.iter_mut().zip(rest).for_each(|(lane, &x)| add(lane, x));
-            lanes.into_iter().fold(Extent::EMPTY, Extent::and)
+            rest.iter().enumerate().for_each(|(lane, &x)| add(lane, x));
+            let lanes = (0..LANES).map(|lane| Extent { min: min[lane], max: max[lane], poison: poison[lane] });
+            lanes.fold(Extent::EMPTY, Extent::and)
         }
     }
 

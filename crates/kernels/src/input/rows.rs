@@ -25,7 +25,7 @@ pub(super) struct RowsMut<'a> {
 
 impl<'a> RowsMut<'a> {
     pub(super) fn new(input: &'a mut Input) -> RowsMut<'a> {
-        let Input { form, tokens, inputs, layout, ref mut buffers } = *input;
+        let Input { form, tokens, inputs, layout, ref mut buffers, .. } = *input;
         RowsMut {
             form,
             tokens: tokens / form.rows_of_token(),

@@ -1,6 +1,7 @@
 //! How a processor reads weights, and how far ahead they are prefetched.
 
-use std::arch::x86_64::{__cpuid, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+use model_factory_dtypes::generation;
+use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
 use std::sync::OnceLock;
 
 /// How far ahead weights are prefetched in the product with one token by AVX-512. The processor's own prefetch starts again
@@ -51,13 +52,7 @@ impl Reading {
         if let Some(reading) = FORCED.get() {
             return reading;
         }
-        *READING.get_or_init(|| {
-            // The family is the sum of both parts: AMD's extended one is 0 unless the first is 15.
-            let of_amd = __cpuid(0).ebx == u32::from_le_bytes(*b"Auth");
-            let version = __cpuid(1).eax;
-            let family = (version >> 8 & 0xf) + (version >> 20 & 0xff);
-            if of_amd && family >= 26 { Reading::OneStream } else { Reading::FourStreams }
-        })
+        *READING.get_or_init(|| if generation().one_stream { Reading::OneStream } else { Reading::FourStreams })
     }
 }
 
