@@ -28,18 +28,24 @@ def quiet(level, text, data):
     """Drops llama.cpp's log."""
 
 
+CACHES = {"f16": llama_cpp.GGML_TYPE_F16, "q8_0": llama_cpp.GGML_TYPE_Q8_0, "f32": llama_cpp.GGML_TYPE_F32}
+
+
 class LlamaCpp:
     """A model and one context of llama.cpp, without the Python layers that would be measured along with it."""
 
-    def __init__(self, path: Path, context: int, threads: int):
+    def __init__(self, path: Path, context: int, threads: int, repack: bool, cache: str):
         start = time.perf_counter()
-        self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
+        model_settings = llama_cpp.llama_model_default_params()
+        model_settings.use_extra_bufts = repack
+        self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), model_settings)
         if not self.model:
             sys.exit(f"{path}: llama.cpp cannot load this file")
         self.load_time = time.perf_counter() - start
         settings = llama_cpp.llama_context_default_params()
         settings.n_ctx = settings.n_batch = context
         settings.n_threads = settings.n_threads_batch = threads
+        settings.type_k = settings.type_v = CACHES[cache]
         self.context = llama_cpp.llama_init_from_model(self.model, settings)
         if not self.context:
             sys.exit(f"{path}: llama.cpp cannot make a context of {context} tokens")
@@ -64,14 +70,17 @@ class LlamaCpp:
         self.forward(ids)
         return tokens / (time.perf_counter() - start)
 
-    def decode(self, tokens: int) -> float:
-        """Tokens a second of greedy steps from an empty cache."""
+    def decode(self, tokens: int, depth: int, together: int) -> float:
+        """Tokens a second after `depth` tokens, `together` in each step; alone greedy, else made up."""
         self.clear()
+        if depth:
+            self.forward([(index * 7919 + 13) % self.vocab for index in range(depth)])
         following = 1
         start = time.perf_counter()
-        for _ in range(tokens):
-            following = int(self.forward([following]).argmax())
-        return tokens / (time.perf_counter() - start)
+        for step in range(tokens // together):
+            ids = [following] + [(step * together + i) * 31 % self.vocab for i in range(1, together)]
+            following = int(self.forward(ids).argmax())
+        return tokens // together * together / (time.perf_counter() - start)
 
 
 def spread(figures: list[float]) -> dict[str, float]:
@@ -94,17 +103,23 @@ def main() -> None:
     parser.add_argument("-n", type=count, default=64, help="generated tokens")
     parser.add_argument("-r", type=count, default=5, help="repetitions")
     parser.add_argument("--threads", type=count, default=2)
+    parser.add_argument("--depth", type=int, default=0, help="tokens in the cache before the first that is generated")
+    parser.add_argument("--together", type=count, default=1, help="tokens of each step of generation")
+    parser.add_argument("--kv-cache", choices=CACHES, default="f16")
+    parser.add_argument("--no-repack", action="store_true",
+                        help="leave block types as they are: 0.3.36 ends by an illegal instruction on processors with AMX else")
     arguments = parser.parse_args()
 
     others = os.getloadavg()[0]
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p())
     llama_cpp.llama_backend_init()
-    peer = LlamaCpp(arguments.model, max(arguments.p, arguments.n, 8), arguments.threads)
+    context = max(arguments.p, arguments.depth + arguments.n, 8)
+    peer = LlamaCpp(arguments.model, context, arguments.threads, not arguments.no_repack, arguments.kv_cache)
     peer.prefill(8)
     prefills, decodes = [], []
     for _ in range(arguments.r):
         prefills.append(peer.prefill(arguments.p))
-        decodes.append(peer.decode(arguments.n))
+        decodes.append(peer.decode(arguments.n, arguments.depth, arguments.together))
     prefill, decode = spread(prefills), spread(decodes)
 
     name = f"llama.cpp (llama-cpp-python {version('llama_cpp_python')})"

@@ -47,6 +47,8 @@ pub(crate) struct Weights {
     pub(crate) stride: usize,
     /// Bytes from one step to the next.
     pub(crate) advance: usize,
+    /// What is prefetched with two groups of tokens, 256 bytes with each step.
+    pub(crate) ahead: *const u8,
 }
 
 /// A processor's tiles, or their model.
@@ -227,7 +229,7 @@ impl Band<'_> {
         };
         let count = (1 + usize::from(two)).min(end - if is_in_place { tile } else { tile + self.in_place });
         let place = |tile: usize| from[tile * bytes..][..bytes].as_ptr();
-        Weights { tiles: [place(tile), place(tile + count - 1)], count, stride, advance }
+        Weights { tiles: [place(tile), place(tile + count - 1)], count, stride, advance, ahead: std::ptr::null() }
     }
 
     /// Some steps of all tiles with groups of tokens; after the last step the outputs.
@@ -260,7 +262,11 @@ impl Band<'_> {
             let mut tile = 0;
             while tile < self.tiles {
                 // With one group the memory is the bound, which serves fewer rows at once faster.
-                let weights = self.tiles(tile, two[1].tokens > 0 || tile >= self.in_place, copied);
+                let mut weights = self.tiles(tile, two[1].tokens > 0 || tile >= self.in_place, copied);
+                // A quarter of these steps of a group after these two.
+                let quarter = tile / 2;
+                let group = (2 + quarter / 4) * ROWS * all_steps * ROW;
+                weights.ahead = tokens[0].wrapping_add(group + quarter % 4 * steps.len() * (TILE / 4));
                 let sums = &mut sums[next];
                 if steps.len() < all_steps {
                     next += 1;
