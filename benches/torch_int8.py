@@ -1,8 +1,9 @@
-"""What torch reaches with int8 on this machine: the integer products of a model's linear layers, and nothing else.
+"""What torch reaches with int8 or BF16 on this machine: the products of a model's linear layers, and nothing else.
 
     python benches/torch_int8.py --geometry tinyllama-1.1b -p 512 -r 5 --threads 2
+    python benches/torch_int8.py --geometry tinyllama-1.1b -p 512 -r 5 --threads 2 --bf16
 
-`torch._int_mm` (oneDNN) multiplies int8 activations with int8 weights into int32. Quantising the activations, scales,
+`torch._int_mm` (oneDNN) multiplies int8 activations with int8 weights into int32; `--bf16` multiplies BF16 with BF16. Quantising the activations, scales,
 norms, attention and the head are left out, so the figures are above what a whole model in torch would give; there is no
 kernel for one row, so torch's decode is no peer. One JSON object goes to standard output.
 """
@@ -22,18 +23,23 @@ def main() -> None:
     parser.add_argument("-p", type=int, default=512, help="prompt tokens")
     parser.add_argument("-r", type=int, default=5, help="repetitions")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--bf16", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     sizes = GEOMETRIES[arguments.geometry]
     hidden, wide, layers = sizes["hidden_size"], sizes["intermediate_size"], sizes["num_hidden_layers"]
     q, kv = sizes["num_attention_heads"] * sizes["head_dim"], sizes["num_key_value_heads"] * sizes["head_dim"]
     shapes = [(q, hidden), (kv, hidden), (kv, hidden), (hidden, q), (wide, hidden), (wide, hidden), (hidden, wide)]
-    weights = [torch.randint(-128, 128, shape, dtype=torch.int8) for shape in shapes]
-    inputs = {width: torch.randint(-128, 128, (arguments.p, width), dtype=torch.int8) for _, width in shapes}
+    def made(*shape: int) -> torch.Tensor:
+        return torch.randn(shape).bfloat16() if arguments.bf16 else torch.randint(-128, 128, shape, dtype=torch.int8)
+
+    weights = [made(*shape) for shape in shapes]
+    inputs = {width: made(arguments.p, width) for _, width in shapes}
+    multiply = torch.mm if arguments.bf16 else torch._int_mm
 
     def block() -> None:
         for weight in weights:
-            torch._int_mm(inputs[weight.shape[1]], weight.t())
+            multiply(inputs[weight.shape[1]], weight.t())
 
     block()
     speeds = []
