@@ -45,9 +45,15 @@ fn find(vendor: &str, family: u32, model: u32) -> &'static Generation {
     row.map_or(&UNKNOWN_GENERATION, |row| &row.3)
 }
 
-/// The generation of this processor.
-#[cfg(target_arch = "x86_64")]
+/// The generation of this processor: on other architectures none is known.
 pub fn generation() -> &'static Generation {
+    let (vendor, family, model) = identity();
+    find(&vendor, family, model)
+}
+
+/// Vendor, family and model.
+#[cfg(target_arch = "x86_64")]
+fn identity() -> (String, u32, u32) {
     use std::arch::x86_64::__cpuid;
     let (vendor, version) = (__cpuid(0), __cpuid(1).eax);
     let vendor = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat();
@@ -55,13 +61,13 @@ pub fn generation() -> &'static Generation {
     // The family's upper part counts only if the lower one is 15; the model's also for family 6.
     let family = if base == 0xf { base + (version >> 20 & 0xff) } else { base };
     let upper = if base == 0xf || base == 6 { version >> 16 & 0xf } else { 0 };
-    find(&String::from_utf8_lossy(&vendor), family, upper << 4 | version >> 4 & 0xf)
+    (String::from_utf8_lossy(&vendor).into_owned(), family, upper << 4 | version >> 4 & 0xf)
 }
 
-/// The generation of this processor: none is known on this architecture.
+/// No vendor.
 #[cfg(not(target_arch = "x86_64"))]
-pub fn generation() -> &'static Generation {
-    &UNKNOWN_GENERATION
+fn identity() -> (String, u32, u32) {
+    (String::new(), 0, 0)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Rows of BF16 and of int8 arranged for tiles (`arch/generic/tiles.rs`).
 
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // no other processors have tiles
+
 use super::{Form, Input, stride};
 use crate::arch::generic::tiles::{ROW, ROWS};
 use crate::isa::{Isa, Sets};

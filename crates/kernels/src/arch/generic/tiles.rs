@@ -6,6 +6,8 @@
 //!
 //! The tests have the same in plain Rust (`tiles/model.rs`): layouts and remainders are tested on every machine, and processors against it.
 
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // no other processors have tiles
+
 use crate::dtypes::i8::{sum_of, without_zero};
 use crate::input::Input;
 use crate::input::tiled::Tiled;
