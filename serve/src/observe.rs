@@ -57,7 +57,7 @@ pub(crate) fn request(request: &Request, route: &str) -> Span {
     );
     let host = text(request.headers(), header::HOST).map(|host| host.rsplit_once(':').unwrap_or((host, "80")));
     if let Some((host, Ok(port))) = host.map(|(host, port)| (host, port.parse::<u16>())) {
-        span.record("server.address", host).record("server.port", port);
+        span.record("server.address", host).record("server.port", i64::from(port));
     }
     export::continue_trace(&span, request.headers());
     span
@@ -77,7 +77,7 @@ fn protocol(request: &Request) -> Option<&'static str> {
 
 /// Tells the status of the response to the request of `span`.
 pub(crate) fn responded(span: &Span, status: StatusCode) {
-    span.record("http.response.status_code", status.as_u16());
+    span.record("http.response.status_code", i64::from(status.as_u16()));
     if status.is_server_error() {
         span.record("error.type", status.as_str()).record("otel.status_code", "error");
     }

@@ -8,7 +8,7 @@ use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{Array, InstrumentationScope, Key, KeyValue, StringValue, Value};
 use opentelemetry_http::{Bytes, HeaderExtractor, HttpClient, HttpError, Request, Response};
-use opentelemetry_otlp::{MetricExporter, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_otlp::{MetricExporter, Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
@@ -63,9 +63,11 @@ impl Exporter {
         let client = Client::new();
         let at = |path: &str| collector.map(|base| format!("{}{path}", base.trim_end_matches('/'))).unwrap_or_default();
         let spans = SpanExporter::builder().with_http().with_http_client(client.clone());
-        let spans = spans.with_endpoint(at("/v1/traces")).build().map_err(|error| failed(&error))?;
+        let spans =
+            in_protocol(spans, "TRACES").with_endpoint(at("/v1/traces")).build().map_err(|error| failed(&error))?;
         let metrics = MetricExporter::builder().with_http().with_http_client(client);
-        let metrics = metrics.with_endpoint(at("/v1/metrics")).build().map_err(|error| failed(&error))?;
+        let metrics = in_protocol(metrics, "METRICS").with_endpoint(at("/v1/metrics"));
+        let metrics = metrics.build().map_err(|error| failed(&error))?;
         let tracers = SdkTracerProvider::builder().with_resource(resource()).with_batch_exporter(spans).build();
         let meters = SdkMeterProvider::builder().with_resource(resource()).with_periodic_exporter(metrics).build();
         let scope = InstrumentationScope::builder(env!("CARGO_PKG_NAME"))
@@ -139,6 +141,15 @@ impl Exporter {
         of.extend(error.map(|error| KeyValue::new("error.type", error.to_owned())));
         telling.duration.record(seconds, &of);
     }
+}
+
+/// What exports `signal`, in protobuf unless the environment names a protocol.
+fn in_protocol<B: WithExportConfig>(builder: B, signal: &str) -> B {
+    let names = ["OTEL_EXPORTER_OTLP_PROTOCOL".to_owned(), format!("OTEL_EXPORTER_OTLP_{signal}_PROTOCOL")];
+    if names.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
+        return builder;
+    }
+    builder.with_protocol(Protocol::HttpBinary)
 }
 
 fn histogram(meter: &Meter, name: &'static str, about: &'static str, bounds: &[f64]) -> Histogram<f64> {
