@@ -7,6 +7,7 @@ use crate::direct;
 use crate::llama_cpp;
 use crate::metrics::Metrics;
 use crate::models::{Lease, Listed, Models};
+use crate::observe::{self, Exporter};
 use crate::ollama;
 use crate::openapi;
 use crate::responses::{self, Responses};
@@ -25,6 +26,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
+use tracing::Instrument;
 
 /// The most bytes of an error message, and of the field that it names: a request may hold more.
 const ERROR_BYTES: usize = 1000;
@@ -51,6 +53,7 @@ pub(crate) struct Server {
     pub(crate) queue: Queue,
     pub(crate) budget: Budget,
     pub(crate) metrics: Metrics,
+    pub(crate) exporter: Exporter,
     pub(crate) responses: Responses,
     /// The tokens that thought may have in answers whose requests say nothing else.
     pub(crate) thinking_budget: Option<usize>,
@@ -203,14 +206,16 @@ fn request_id(request: &Request) -> HeaderValue {
     given.cloned().or_else(made).unwrap_or(HeaderValue::from_static("req"))
 }
 
-/// Checks the access of a request, and counts its answer.
+/// Checks the access of a request, and counts and tells its answer.
 async fn guard(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let (id, api) = (request_id(&request), Api::at(request.uri().path()));
     let path = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
+    let span = observe::request(&request, &path);
     let mut response = match server.access.check(request.headers(), &path) {
         Err(error) => Refusal(error).response(api),
-        Ok(()) => next.run(request).await,
+        Ok(()) => next.run(request).instrument(span.clone()).await,
     };
+    observe::responded(&span, response.status());
     if api == Api::Messages {
         response.headers_mut().insert("request-id", id.clone());
     }

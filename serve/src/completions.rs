@@ -3,13 +3,14 @@
 use crate::api::{Answer, CancelOnDrop, Held, Refusal, Server, blocking, json_body};
 use crate::apis::{Api, Form};
 use crate::budget::{self, Body};
+use crate::observe::{self, Operation};
 use crate::ollama;
 use crate::responses::{self, Earlier};
 use async_stream::stream;
 use axum::extract::Request;
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::future::ready;
+use futures_util::future::{TryFutureExt, ready};
 use futures_util::stream::{BoxStream, SelectAll, Stream, StreamExt, TryStreamExt};
 use model_factory::generate::Timings;
 use model_factory::{Error, FinishReason, GenerateOptions, Generation, Piece, Session, ToolChoice};
@@ -20,6 +21,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tracing::Instrument;
 
 /// An answer that has begun.
 struct Begun {
@@ -72,7 +74,11 @@ impl Server {
         let (body, outline, earlier) = self.receive(request, api).await?;
         let is_stream = outline.stream.unwrap_or(api.streams());
         let keep_alive = self.keep_alive;
-        let mut begun = Box::pin(self.begin(api, (body, outline, earlier), arrived, cancel));
+        let (_, model, _) = self.models.find(body.model.as_deref())?;
+        let operation = Operation::new(&self.exporter, api.operation(), &model, arrived);
+        let begun = self.begin(api, (body, outline, earlier), operation.clone(), cancel);
+        let begun = begun.instrument(operation.span().clone());
+        let mut begun = Box::pin(begun.map_err(move |refusal| operation.refused(refusal)));
         if !is_stream {
             return begun.await?.whole().await;
         }
@@ -87,14 +93,14 @@ impl Server {
         self: Arc<Self>,
         api: Api,
         (body, outline, earlier): (Body, Outline, Earlier),
-        arrived: Instant,
+        operation: Operation,
         cancel: CancelOnDrop,
     ) -> Result<Begun, Refusal> {
         // They are held as long as the request is worked on, even if its client is gone.
         let (places, (lease, room)) = self.queue.enter(outline.answers, self.needs(&body, &outline)).await?;
         let input = api.input();
         let failed = move |error| Refusal::from(ApiError::of(&error, input));
-        let (server, token) = (Arc::clone(&self), cancel.0.clone());
+        let (server, token, asked) = (Arc::clone(&self), cancel.0.clone(), operation.clone());
         let read = move || {
             if token.is_cancelled() {
                 return Err(failed(Error::Cancelled));
@@ -113,6 +119,7 @@ impl Server {
             let mut builder = ChunkBuilder::new(&request, &lease.model, &lease.name);
             request.tokenize(&lease.model).map_err(failed)?;
             builder.with_prompts(&request);
+            asked.asked(&request);
             Ok((request, (builder, form), (places, room), lease))
         };
         let (request, (builder, form), (places, room), lease) = self.budget.read(outline, read).await?;
@@ -123,8 +130,9 @@ impl Server {
         let with_usage = request.include_usage || !request.stream;
         // Each answer keeps tools and grammar, and a response what it repeats; nothing else of the request is kept.
         let is_kept = request.options.chat.tools.is_some() || grammar.is_some() || matches!(form, Form::Responses(_));
+        let span = operation.span().clone();
         let begin = move || {
-            let generations = request.generations(&lease.model).map_err(failed)?;
+            let generations = span.in_scope(|| request.generations(&lease.model)).map_err(failed)?;
             drop(request);
             let held: Held = (places, room.filter(|_| is_kept).map(budget::kept));
             Ok((generations, (held, lease)))
@@ -132,8 +140,11 @@ impl Server {
         // Grammars are compiled, and images computed, one at a time: a request that waits for its turn must not stop others.
         let (generations, held) = if is_slow { blocking(begin).await } else { self.budget.read(outline, begin).await }?;
         let whole = builder.whole();
+        if matches!(form, Form::OpenAi) {
+            operation.span().record("gen_ai.response.id", whole["id"].as_str());
+        }
         let chunks = self
-            .chunks(generations, builder, held, with_usage, arrived)
+            .chunks(generations, builder, held, with_usage, operation)
             .map_err(move |error| failed(error).error().clone());
         // Dropping the stream cancels what it computes.
         let chunks = chunks.inspect(move |_| _ = &cancel);
@@ -148,25 +159,30 @@ impl Server {
         mut builder: ChunkBuilder,
         held: impl Send + 'static,
         with_usage: bool,
-        arrived: Instant,
+        operation: Operation,
     ) -> impl Stream<Item = Result<Option<Value>, Error>> {
-        let mut arrived = Some(arrived);
+        let mut is_first = true;
         stream! {
+            let steps = |generation| operation.span().in_scope(|| steps(generation));
             let mut waiting = generations.into_iter().enumerate();
             let mut running: SelectAll<_> = waiting.by_ref().take(self.queue.sessions()).map(steps).collect();
             while let Some((index, step)) = running.next().await {
                 let chunk = match step {
                     Ok(piece) => piece.map(|piece| builder.push(index, piece)),
                     Err(finish) => {
-                        self.metrics.ended(&finish.1);
+                        let timings = finish.1;
+                        self.metrics.ended(&timings);
                         waiting.next().map(steps).into_iter().for_each(|next| running.push(next));
-                        builder.last_chunk(index, finish).map(Some)
+                        let last = builder.last_chunk(index, finish);
+                        last.inspect(|last| operation.ended(last, &timings)).map(Some)
                     }
                 };
                 if let Some(chunk) = chunk.transpose() {
                     let is_error = chunk.is_err();
-                    if let Some(arrived) = arrived.take() {
-                        self.metrics.first_token.observe(arrived.elapsed().as_secs_f64());
+                    if let Err(error) = &chunk {
+                        operation.failed(ApiError::of(error, "").status);
+                    } else if std::mem::take(&mut is_first) {
+                        self.metrics.first_token.observe(operation.first_token().as_secs_f64());
                     }
                     yield chunk.map(Some);
                     if is_error {
@@ -175,8 +191,11 @@ impl Server {
                 }
             }
             drop(held);
+            let usage = builder.usage();
+            observe::used(operation.span(), &usage["usage"]);
+            operation.done();
             if with_usage {
-                yield Ok(Some(builder.usage()));
+                yield Ok(Some(usage));
             }
             yield Ok(None);
         }

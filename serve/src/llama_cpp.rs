@@ -52,13 +52,26 @@ async fn infill(State(server): State<Arc<Server>>, request: Request) -> Response
 /// path is private to the server; its name is not.
 async fn props(State(server): State<Arc<Server>>, RawQuery(query): RawQuery) -> Response {
     let query = query.unwrap_or_default();
-    let named = query.split('&').find_map(|field| field.strip_prefix("model="));
+    let named = query.split('&').find_map(|field| field.strip_prefix("model=")).map(decoded);
     answer(
         server
             .models
-            .find(named)
+            .find(named.as_deref())
             .map(|(listed, name, _)| listed.peek(|model| described(&server, listed, &name, model))),
     )
+}
+
+/// A value of a query, whose escapes are bytes in hexadecimal after `%`, and `+` for a blank.
+fn decoded(value: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::with_capacity(value.len()), value.as_bytes());
+    while let [first, after @ ..] = rest {
+        let digit = |index: usize| after.get(index).and_then(|digit| char::from(*digit).to_digit(16));
+        let escaped = digit(0).zip(digit(1)).filter(|_| *first == b'%');
+        let code = escaped.and_then(|(high, low)| u8::try_from(16 * high + low).ok());
+        bytes.push(code.unwrap_or(if *first == b'+' { b' ' } else { *first }));
+        rest = code.map_or(after, |_| &after[2..]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn described(server: &Server, listed: &Listed, name: &str, model: Option<&Model>) -> Response {
@@ -94,4 +107,25 @@ async fn slots(State(server): State<Arc<Server>>, RawQuery(query): RawQuery) -> 
     let context = server.models.iter().next().map(Listed::context);
     let slot = |id| json!({ "id": id, "n_ctx": context, "speculative": false, "is_processing": id < running });
     json_body((0..places).map(slot).collect::<Value>().to_string()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_of_a_query_are_read() {
+        for (value, expected) in [
+            ("demo", "demo"),
+            ("org%2Fname%3aQ4+K", "org/name:Q4 K"),
+            ("%C3%a4", "\u{e4}"),
+            ("a%", "a%"),
+            ("%2", "%2"),
+            ("%zz%+1%25", "%zz% 1%"),
+            ("%ff", "\u{fffd}"),
+            ("", ""),
+        ] {
+            assert_eq!(decoded(value), expected, "{value}");
+        }
+    }
 }

@@ -11,6 +11,7 @@ mod direct;
 mod llama_cpp;
 mod metrics;
 mod models;
+mod observe;
 mod ollama;
 mod openapi;
 mod responses;
@@ -32,6 +33,7 @@ use model_factory::{
     UnifiedModelFactory,
 };
 use models::{Listed, Models, Source};
+use observe::Exporter;
 use responses::Responses;
 use std::collections::HashSet;
 use std::io;
@@ -142,6 +144,10 @@ struct Arguments {
     /// Prompts share whole pages of their beginnings, whoever sends them: as with a key, or only on loopback.
     #[arg(long, conflicts_with = "no_prefix_caching")]
     share_prefixes: bool,
+    /// Sends spans and metrics to this collector of OpenTelemetry by OTLP over HTTP, such as http://127.0.0.1:4318, with the feature otel;
+    /// to the one that OTEL_EXPORTER_OTLP_ENDPOINT names when absent.
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
     /// Seconds after which a client that does not go on reading is left.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     client_timeout: u64,
@@ -162,6 +168,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
     let key = arguments.api_key_file.as_deref().map(access::key).transpose()?;
+    let exporter = Exporter::new(arguments.otlp.as_deref()).unwrap_or_else(|message| wrong(message));
     let models = models(arguments)?;
     let is_local = arguments.host.is_loopback();
     if !is_local && key.is_none() {
@@ -179,6 +186,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         queue: Queue::new(arguments.sessions, arguments.queue),
         budget: Budget::new(arguments.body_limit, arguments.request_memory, large.handle().clone()),
         metrics: Metrics::new(),
+        exporter: exporter.clone(),
         thinking_budget: arguments.reasoning_budget,
         responses: Responses::new(arguments.response_memory),
         reranker: arguments.rerank.as_deref().map_or_else(Reranker::classifier, Reranker::qwen3),
@@ -186,15 +194,20 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         cancel: CancellationToken::new(),
     });
     finish([runtime, large], listen(server, address, arguments)).map_err(failed)?;
+    exporter.shut_down(Duration::from_secs(arguments.shutdown_timeout));
     if !models.flush(Duration::from_secs(arguments.shutdown_timeout)) {
         common::tell("not all of the last prompts is in the prompt cache");
     }
     Ok(())
 }
 
+/// Ends the process with what is wrong about its options.
+fn wrong(message: String) -> ! {
+    Arguments::command().error(ErrorKind::ValueValidation, message).exit()
+}
+
 /// The models of the server: that of the path is loaded, and the others are diagnosed.
 fn models(arguments: &Arguments) -> Result<Arc<Models>, Error> {
-    let wrong = |message: String| Arguments::command().error(ErrorKind::ValueValidation, message).exit();
     let bundled = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/demo");
     let path = arguments.path.clone().or_else(|| arguments.model.is_empty().then(bundled));
     let of_first =

@@ -343,7 +343,9 @@ impl State {
     fn next(&mut self) -> Result<Option<Next>> {
         let (opening, is_held) = (self.thinking.opening(), self.is_held());
         let constraint = self.constraint.as_mut().filter(|_| is_held);
-        if let Some(closing) = self.thinking.closing(self.decoder.is_complete()) {
+        let closing = self.thinking.closing(self.decoder.is_complete());
+        // A mark that is a stop token would end the answer, and it may be too early for that.
+        if let Some(closing) = closing.filter(|mark| !(self.stop.contains(*mark) && self.sampler.is_early())) {
             // A grammar that holds thoughts too may ask for some text first.
             if constraint.as_ref().is_none_or(|constraint| constraint.fork().valid(&[closing]) > 0) {
                 return Ok(Some(Next::One(closing)));

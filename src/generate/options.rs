@@ -46,7 +46,8 @@ pub struct GenerateOptions {
     /// The most tokens that the thoughts of the answer may have together; then the mark that ends a thought comes, whatever the model
     /// says, and the answer follows it. Tokens count from the mark that begins a thought, or from the end of a prompt that has
     /// opened one; neither mark counts, nor do names of channels. A character is completed first, by up to three tokens more. 0 ends
-    /// each thought at once. The template is not told. Models that do not mark thoughts have none, and stay within any budget.
+    /// each thought at once. Where that mark is a stop token, it does not come before `min_tokens`. The template is not told. Models
+    /// that do not mark thoughts have none, and stay within any budget.
     pub thinking_budget: Option<usize>,
     /// Goes on after one of the model's stop tokens, which then is a token like any other (for measurements);
     /// [`stop`](Self::stop) and [`stop_tokens`](Self::stop_tokens) still end it.

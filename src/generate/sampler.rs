@@ -96,6 +96,11 @@ impl Sampler {
         self
     }
 
+    /// Whether it is too early for a stop token.
+    pub(super) fn is_early(&self) -> bool {
+        self.min_tokens > 0
+    }
+
     /// This sampler, with the DRY penalty of `options`, whose breakers are texts of `tokenizer`.
     #[must_use]
     pub fn with_dry(mut self, options: &SamplingOptions, tokenizer: &Tokenizer) -> Sampler {

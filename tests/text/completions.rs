@@ -77,6 +77,24 @@ fn a_stop_token_after_an_echo_has_an_entry() {
 }
 
 #[test]
+fn a_stop_token_after_an_echo_is_in_no_usage() {
+    let model = demo();
+    let free = model.generate(PROMPT, &GenerateOptions::default().max_tokens(3).temperature(0.0)).unwrap();
+    let ids: Vec<u32> = { free }.by_ref().filter_map(|piece| piece.unwrap().token).collect();
+    let usage = json!({ "include_usage": true, "continuous_usage_stats": true });
+    let fields = json!({ "echo": true, "logprobs": 1, "stream": true, "stream_options": usage });
+    for (stop, expected) in [(Some(ids[2]), 2), (Some(ids[0]), 0), (None, 3)] {
+        let mut asked = fields.clone();
+        asked["stop_token_ids"] = stop.into_iter().collect();
+        let (chunks, _) = chunks(&model, &text(&asked).unwrap());
+        let tokens = |chunk: &Value| chunk["usage"]["completion_tokens"].as_u64().unwrap();
+        let counts: Vec<u64> = chunks.iter().map(tokens).collect();
+        assert!(counts.is_sorted() && counts.len() > 1, "{counts:?}");
+        assert_eq!(counts.iter().max(), Some(&expected), "{stop:?}: {counts:?}");
+    }
+}
+
+#[test]
 fn several_prompts_are_echoed_in_their_order() {
     let model = demo();
     let prompts = [PROMPT, "The cat", "Once upon a time there was a dog"];

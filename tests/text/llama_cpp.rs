@@ -306,6 +306,7 @@ fn grammars_of_llama_cpp_hold_answers() {
         ("root ::= (\"ab\" | \"a\") \"b\" \"c\"\n", "abc"),
         ("root ::= \"x\" sub-rule\nsub-rule ::= [^\\x00-\\x79{-\\U0010FFFF] {3}", "xzzz"),
         ("root ::=\n  \"a\" |\n  \"a\"\n", "a"),
+        ("root ::= \"a\" b* (b | \"\") \":\"{3} | b\nb ::= b", "a:::"),
     ] {
         let text = held(gbnf);
         assert!(text == expected || gbnf.contains("ab") && text == "abbc", "{gbnf}: {text:?}");
@@ -324,12 +325,23 @@ fn grammars_of_llama_cpp_hold_answers() {
         ("root ::= (\"a\"", "expected | or )"),
         ("root ::= \"a\"\n)", "the name of a rule"),
         ("root = \"::=\"", "expected ::="),
+        ("root ::= root \"a\"", "line 1: nothing matches the rule root, as it always needs itself"),
+        ("root ::= \"a\" (b | c)\n\nb ::= c+\nc ::= \"c\" b{2}", "line 3: nothing matches the rule b"),
     ] {
         let refused = asked(&json!({ "grammar": gbnf })).unwrap_err().to_string();
         assert!(refused.starts_with("grammar: ") && refused.contains(expected), "{gbnf}: {refused}");
     }
     let long = format!("root ::= \"{}\"", "a".repeat(1 << 20));
     assert!(asked(&json!({ "grammar": long })).unwrap_err().to_string().contains("1048576 bytes"));
+    // Colons of texts are no rules.
+    let colons = format!("root ::= \"{}\"", ":".repeat(40));
+    assert_eq!(
+        held(&format!("{colons}\n{}", (0..960).map(|rule| format!("r{rule} ::= \"a\"\n")).collect::<String>())),
+        ":".repeat(40)
+    );
+    let many = (0..1000).map(|rule| format!("r{rule} ::= \"a\"\n")).collect::<String>();
+    let refused = asked(&json!({ "grammar": format!("root ::= r1\n{many}") })).unwrap_err().to_string();
+    assert!(refused.contains("line 1000: expected 999 rules at most"), "{refused}");
     let deep = format!("root ::= {}\"a\"{}", "(".repeat(70), ")".repeat(70));
     assert!(asked(&json!({ "grammar": deep })).unwrap_err().to_string().contains("64 deep"));
 }

@@ -60,6 +60,8 @@ struct Choice {
     said: Option<usize>,
     calls: usize,
     reasoning: usize,
+    /// Tokens that the usage so far does not have yet.
+    uncounted: usize,
     /// The sum of the log-probabilities of its tokens, where they are known, their number, and the last.
     likely: (f64, usize, f64),
 }
@@ -123,7 +125,11 @@ impl ChunkBuilder {
     /// If the request has no answer of this index.
     pub fn push(&mut self, index: usize, mut piece: Piece) -> Option<Value> {
         if let Some(Some([_, tokens])) = &mut self.usage_so_far {
-            *tokens += usize::from(piece.token.is_some());
+            // A token without a text may be the stop token, which is not counted: the next piece or the end tells.
+            let has_token = usize::from(piece.token.is_some());
+            let of_stop = if self.gives_stop && piece.text.is_empty() { has_token } else { 0 };
+            let before = std::mem::replace(&mut self.choices[index].uncounted, of_stop);
+            *tokens += before + has_token - of_stop;
         }
         if let Some(of_prompt) = piece.prompt_logprobs.take() {
             return Some(self.of_prompt(index, &of_prompt));
@@ -178,6 +184,10 @@ impl ChunkBuilder {
         self.generated += timings.generated;
         self.reasoning += choice.reasoning;
         self.timings = timings;
+        let uncounted = if ended_by_stop { 0 } else { std::mem::take(&mut choice.uncounted) };
+        if let Some(Some([_, tokens])) = &mut self.usage_so_far {
+            *tokens += uncounted;
+        }
         let delta = choice.reader.flush();
         let mut chunk = self.chunk(index, delta, None, Some(reason));
         chunk["choices"][0]["stop_reason"] = stop;

@@ -115,7 +115,7 @@ impl Grammar {
     }
 
     /// The JSON schema, if the grammar is one.
-    pub(crate) fn schema(&self) -> Option<&Value> {
+    pub fn schema(&self) -> Option<&Value> {
         match &*self.0 {
             Source::JsonSchema(schema) => Some(schema),
             _ => None,

@@ -123,6 +123,8 @@ fn the_mark_is_a_token_like_any_other() {
     assert_eq!(end(budget(2).max_tokens(2)), of("ab", "", 2, FinishReason::Length));
     assert_eq!(end(budget(2).stop_tokens([259])), of("ab", "", 2, FinishReason::Stop(259)));
     assert_eq!(end(budget(2).stop("</think>")), of("ab", "", 3, FinishReason::StopString(0)));
+    // A mark that is a stop token waits for the fewest tokens, of which more are thought then.
+    assert_eq!(end(budget(2).stop_tokens([259]).min_tokens(4)), of("abcd", "", 4, FinishReason::Stop(259)));
     assert_eq!(end(budget(2).stop_tokens([259]).max_tokens(2)), of("ab", "", 2, FinishReason::Length));
 }
 

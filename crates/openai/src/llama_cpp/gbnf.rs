@@ -13,6 +13,9 @@ const DEEPEST: usize = 64;
 /// The longest grammar, as that of one in Lark.
 const LONGEST: usize = 1 << 20;
 
+/// The most rules: those of one in Lark, without its `start`.
+const RULES: usize = 999;
+
 /// The Lark grammar of `gbnf`.
 ///
 /// # Errors
@@ -22,7 +25,7 @@ pub(crate) fn lark(gbnf: &str) -> Result<String, String> {
         return Err(format!("expected {LONGEST} bytes at most"));
     }
     let mut reader = Reader { rest: gbnf, all: gbnf, names: HashMap::new(), used: HashMap::new() };
-    let (mut rules, mut known) = (String::new(), HashSet::new());
+    let (mut rules, mut known, mut defined) = (String::new(), HashSet::new(), Vec::new());
     reader.skip(true);
     while !reader.rest.is_empty() {
         let at = reader.at();
@@ -37,17 +40,83 @@ pub(crate) fn lark(gbnf: &str) -> Result<String, String> {
         if !known.insert(rule) {
             return Err(format!("line {}: the rule {name} is there twice", reader.line(at)));
         }
-        let _ = writeln!(rules, "r{rule}: {body}"); // writing to a text cannot fail
+        if known.len() > RULES {
+            return Err(format!("line {}: expected {RULES} rules at most", reader.line(at)));
+        }
+        let _ = writeln!(rules, "r{rule}: {}", body.lark); // writing to a text cannot fail
+        defined.push((rule, name, at, body.needs));
         reader.skip(true);
     }
     let Some(root) = reader.names.get("root").filter(|root| known.contains(root)) else {
         return Err("there is no rule root".into());
     };
     let missing = reader.used.iter().filter(|(rule, _)| !known.contains(rule)).map(|(_, used)| *used);
-    match missing.min_by_key(|(_, at)| *at) {
-        Some((name, at)) => Err(format!("line {}: there is no rule {name}", reader.line(at))),
-        None => Ok(format!("start: r{root}\n{rules}")),
+    if let Some((name, at)) = missing.min_by_key(|(_, at)| *at) {
+        return Err(format!("line {}: there is no rule {name}", reader.line(at)));
     }
+    if let Some((name, at)) = endless(&defined, *root, reader.names.len()) {
+        return Err(format!("line {}: nothing matches the rule {name}, as it always needs itself", reader.line(at)));
+    }
+    Ok(format!("start: r{root}\n{rules}"))
+}
+
+/// What a part of a rule is in Lark, and the rules without which nothing matches it.
+struct Part {
+    lark: String,
+    needs: Needs,
+}
+
+enum Needs {
+    All(Vec<Needs>),
+    OneOf(Vec<Needs>),
+    Rule(usize),
+}
+
+impl Needs {
+    const NOTHING: Needs = Needs::All(Vec::new());
+
+    fn are_nothing(&self) -> bool {
+        matches!(self, Needs::All(all) if all.is_empty())
+    }
+
+    /// Whether texts match it, where there are texts for these rules.
+    fn are_met(&self, matched: &[bool]) -> bool {
+        match self {
+            Needs::All(all) => all.iter().all(|needs| needs.are_met(matched)),
+            Needs::OneOf(any) => any.iter().any(|needs| needs.are_met(matched)),
+            Needs::Rule(rule) => matched[*rule],
+        }
+    }
+
+    /// A rule of them that no text matches.
+    fn unmet(&self, matched: &[bool]) -> Option<usize> {
+        match self {
+            Needs::All(all) | Needs::OneOf(all) => all.iter().find_map(|needs| needs.unmet(matched)),
+            Needs::Rule(rule) => Some(*rule).filter(|rule| !matched[*rule]),
+        }
+    }
+}
+
+/// A rule that needs itself, so that no text matches `root`, and the byte where it begins; `None` where texts do.
+fn endless<'g>(defined: &[(usize, &'g str, usize, Needs)], root: usize, rules: usize) -> Option<(&'g str, usize)> {
+    let (mut matched, mut goes_on) = (vec![false; rules], true);
+    while goes_on && !matched[root] {
+        goes_on = false;
+        for (rule, _, _, needs) in defined {
+            if !matched[*rule] && needs.are_met(&matched) {
+                (matched[*rule], goes_on) = (true, true);
+            }
+        }
+    }
+    let (mut rule, mut passed) = (Some(root).filter(|root| !matched[*root]), vec![false; rules]);
+    while let Some(at) = rule {
+        let (_, name, byte, needs) = defined.iter().find(|(rule, ..)| *rule == at)?;
+        if std::mem::replace(&mut passed[at], true) {
+            return Some((name, *byte));
+        }
+        rule = needs.unmet(&matched);
+    }
+    None
 }
 
 struct Reader<'g> {
@@ -106,29 +175,38 @@ impl<'g> Reader<'g> {
     }
 
     /// Sequences with `|` between them, to the end of a group or a rule.
-    fn alternatives(&mut self, depth: usize) -> Result<String, String> {
+    fn alternatives(&mut self, depth: usize) -> Result<Part, String> {
         if depth > DEEPEST {
             return Err(self.expected(&format!("groups that are at most {DEEPEST} deep")));
         }
-        let mut all = self.sequence(depth)?;
+        let Part { mut lark, needs } = self.sequence(depth)?;
+        let mut any = vec![needs];
         loop {
             let before = self.rest;
             self.skip(true);
             if !self.take("|") {
                 // A line end ends the rule, unless another alternative follows.
                 self.rest = if depth == 0 { before } else { self.rest };
-                return Ok(all);
+                let needs = if any.iter().any(Needs::are_nothing) { Needs::NOTHING } else { Needs::OneOf(any) };
+                return Ok(Part { lark, needs });
             }
             self.skip(true);
-            all += " | ";
-            all += &self.sequence(depth)?;
+            let Part { lark: next, needs } = self.sequence(depth)?;
+            lark += " | ";
+            lark += &next;
+            any.push(needs);
         }
     }
 
-    fn sequence(&mut self, depth: usize) -> Result<String, String> {
-        let mut all = String::new();
+    fn sequence(&mut self, depth: usize) -> Result<Part, String> {
+        let (mut all, mut all_needs) = (String::new(), Vec::new());
+        let made = |lark: String, needs| Part {
+            lark: if lark.is_empty() { "\"\"".into() } else { lark },
+            needs: Needs::All(needs),
+        };
         loop {
             self.skip(depth > 0);
+            let mut needs = Needs::NOTHING;
             let mut item = match self.rest.chars().next() {
                 Some('"') => self.text()?,
                 Some('[') => self.class()?,
@@ -139,7 +217,8 @@ impl<'g> Reader<'g> {
                     if !self.take(")") {
                         return Err(self.expected("| or )"));
                     }
-                    format!("({group})")
+                    needs = group.needs;
+                    format!("({})", group.lark)
                 }
                 Some('.') => {
                     self.take(".");
@@ -152,18 +231,22 @@ impl<'g> Reader<'g> {
                     self.skip(false);
                     if self.rest.starts_with("::=") {
                         self.rest = before; // the next rule, in a sequence that ended with its line
-                        return Ok(nothing(all));
+                        return Ok(made(all, all_needs));
                     }
                     self.rest = after;
                     let rule = self.rule(name);
+                    needs = Needs::Rule(rule);
                     self.used.entry(rule).or_insert((name, at));
                     format!("r{rule}")
                 }
-                _ => return Ok(nothing(all)),
+                _ => return Ok(made(all, all_needs)),
             };
             self.skip(false);
             if let Some(times) = self.times()? {
                 item = format!("({item}){times}");
+                if times == "*" || times == "?" || times.starts_with("{0,") {
+                    needs = Needs::NOTHING;
+                }
                 self.skip(false);
                 if self.rest.starts_with(['*', '+', '?', '{']) {
                     return Err(self.expected("a group around what is repeated twice"));
@@ -173,6 +256,9 @@ impl<'g> Reader<'g> {
                 all.push(' ');
             }
             all += &item;
+            if !needs.are_nothing() {
+                all_needs.push(needs);
+            }
         }
     }
 
@@ -212,7 +298,8 @@ impl<'g> Reader<'g> {
         while !self.take("\"") {
             let c = self.character()?;
             all += if count == 0 { "" } else { " " };
-            all += &Value::from(String::from(c)).to_string();
+            // Colons count as rules.
+            all += &if c == ':' { r"/[\x{3a}-\x{3a}]/".into() } else { Value::from(String::from(c)).to_string() };
             count += 1;
         }
         Ok(match count {
@@ -271,9 +358,4 @@ impl<'g> Reader<'g> {
         self.rest = &rest.as_str()[digits..];
         Ok(made)
     }
-}
-
-/// A sequence that may be of nothing.
-fn nothing(all: String) -> String {
-    if all.is_empty() { "\"\"".into() } else { all }
 }
