@@ -425,10 +425,19 @@ impl ModelBuilder {
         if cfg!(feature = "cuda") {
             hardware.build.push("cuda");
         }
+        let cpu = &mut hardware.cpu;
+        // Whether the system lets this process use tiles is known only by asking for them, which the diagnosis does not do.
+        let is_tile = |set: &&'static str| set.starts_with("amx-");
+        for sets in [&mut cpu.features, &mut cpu.avoided] {
+            sets.retain(|set| !is_tile(set));
+        }
+        if let Some(isa) = Isa::named("amx") {
+            let sets = if Isa::detect() == isa { &mut cpu.features } else { &mut cpu.avoided };
+            sets.extend(isa.features().iter().copied().filter(is_tile));
+        }
         if let Some(isa) = self.isa {
-            let avoided = std::mem::take(&mut hardware.cpu.avoided);
-            hardware.cpu.features.extend(avoided);
-            hardware.cpu.features.retain(|feature| isa.features().contains(feature));
+            cpu.features.append(&mut cpu.avoided);
+            cpu.features.retain(|feature| isa.features().contains(feature));
         }
         hardware
     }

@@ -103,6 +103,14 @@ fn a_report_names_the_level_of_kernels_that_compute() {
     }
 }
 
+/// What the processor is said to have is what the system lets this process use.
+#[test]
+fn a_report_names_the_level_that_is_chosen() {
+    let path = common::named("llama-3.2").folder.join("bf16");
+    let cpu = UnifiedModelFactory::builder().diagnose(&path).hardware.cpu;
+    assert_eq!(cpu.level().map_or("portable", |level| level.0), Isa::detect().name());
+}
+
 #[test]
 fn a_forced_instruction_set_decides_the_tiers_of_the_report() {
     let path = common::named("llama-3.2").folder.join("bf16");

@@ -1,6 +1,6 @@
 //! Generations of processors: which of the instruction sets that they have are worth using.
 //!
-//! What a processor has says nothing about its speed: Sapphire Rapids multiplies BF16 in vectors at half the rate of F32. Sets that cannot
+//! What a processor has says nothing about its speed: Emerald Rapids multiplies BF16 in vectors at half the rate of F32. Sets that cannot
 //! be slower than what they replace are not in the table.
 
 /// A generation of x86-64 processors.
@@ -24,7 +24,7 @@ pub static UNKNOWN_GENERATION: Generation = Generation { name: "unknown", avoide
 
 /// Vendor, families and models by CPUID, and the generation. The rates, of a core on data that looks random (`cargo bench --bench kernels`
 /// gives them in one run): BF16 in vectors has twice the rate of F32 on Zen 4 and Zen 5; on Emerald Rapids 0.11 of 10^12 operations a second,
-/// of 0.22 for F32, and tiles 2.3. Sapphire and Granite Rapids have the units of Emerald Rapids.
+/// of 0.22 for F32, and tiles 2.3. Sapphire and Granite Rapids, which were not measured, have its units; what follows Zen 5 in its family is taken as it.
 #[rustfmt::skip]
 static GENERATIONS: &[(&str, u32, &[u32], Generation)] = &[
     ("AuthenticAMD", 0x19, &ZEN_4, Generation { name: "Zen 4", avoided: &[], one_stream: false }),
@@ -34,8 +34,8 @@ static GENERATIONS: &[(&str, u32, &[u32], Generation)] = &[
     ("GenuineIntel", 6, &[0xad, 0xae], Generation { name: "Granite Rapids", avoided: &["avx512bf16"], one_stream: false }),
 ];
 
-/// Models of family 19h with AVX-512 by their upper four bits; others are Zen 3.
-const ZEN_4: [u32; 4] = [0x10, 0x60, 0x70, 0xa0];
+/// Models of family 19h that are Zen 4, by their upper four bits; the others are Zen 3.
+const ZEN_4: [u32; 6] = [0x10, 0x60, 0x70, 0x80, 0x90, 0xa0];
 
 /// The generation of a processor. In the table a model of AMD stands for 16, and none for all of a family.
 fn find(vendor: &str, family: u32, model: u32) -> &'static Generation {

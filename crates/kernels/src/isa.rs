@@ -126,7 +126,7 @@ impl Isa {
     pub fn detect() -> Isa {
         let avoided = generation().avoided;
         let is_fast = |level: &Level| cpu_level_features(level.name).iter().all(|feature| !avoided.contains(feature));
-        Isa(LEVELS.iter().rev().find(|level| level.is_detected() && is_fast(level)).unwrap_or(&LEVELS[0]))
+        Isa(LEVELS.iter().rev().find(|level| is_fast(level) && level.is_detected()).unwrap_or(&LEVELS[0]))
     }
 
     /// Only what Rust compiles for everywhere.

@@ -74,7 +74,7 @@ fn processor(target: &Target<'_>) -> Check {
         let remedy = "build without target-cpu flags; kernels are chosen at run time";
         return Check::warn("hardware", summary).evidence(hardware.cpu.model.clone()).remedies([remedy]);
     }
-    let Some((level, lacked)) = capability::cpu_level(&hardware.cpu.features) else {
+    let Some((level, lacked)) = hardware.cpu.level() else {
         let summary = "portable kernels compute here: correct and slow";
         return Check::warn("hardware", summary).evidence("vector kernels need AVX2, FMA and F16C, or NEON");
     };

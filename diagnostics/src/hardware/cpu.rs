@@ -26,7 +26,8 @@ pub(super) fn detect() -> Cpu {
     let text = cpuinfo();
     let flags: Option<Vec<&str>> = ["flags", "Features"].iter().find_map(|key| field(&text, key)).map(words);
     let (mut features, missing) = features(flags.as_deref());
-    let avoided = features.extract_if(.., |feature| generation().avoided.contains(feature)).collect();
+    let slow = generation().avoided;
+    let avoided = features.extract_if(.., |feature| slow.contains(feature)).collect();
     let name = ["model name", "Model", "Hardware"].iter().find_map(|key| field(&text, key));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     Cpu {
@@ -51,10 +52,10 @@ fn features(flags: Option<&[&str]>) -> (Vec<&'static str>, Vec<&'static str>) {
         ("avx512f", "avx512f"), ("avx512bw", "avx512bw"), ("avx512dq", "avx512dq"), ("avx512vl", "avx512vl"),
         ("avx512vnni", "avx512_vnni"), ("avx512bf16", "avx512_bf16"), ("avx512fp16", "avx512_fp16"),
     ]);
-    // Of tiles the standard library tells nothing yet. They are used together.
-    let tiles = ["amx-tile", "amx-int8", "amx-bf16"];
+    // The standard library cannot detect tiles yet. Kernels need all three, and the system's leave, which the engine asks for.
+    #[cfg(target_arch = "x86_64")]
     if flags.is_some_and(|flags| ["amx_tile", "amx_int8", "amx_bf16"].iter().all(|flag| flags.contains(flag))) {
-        found.extend(tiles);
+        found.extend(["amx-tile", "amx-int8", "amx-bf16"]);
     }
     #[cfg(target_arch = "aarch64")]
     #[rustfmt::skip]

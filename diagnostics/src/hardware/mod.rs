@@ -6,6 +6,7 @@ mod memory;
 pub mod profiles;
 
 use crate::plan::{Budget, PlanMemory, unless_unknown};
+use model_factory_dtypes::{cpu_level, cpu_level_features};
 use serde::{Serialize, Serializer};
 
 /// A machine.
@@ -112,6 +113,15 @@ impl Memory {
 }
 
 impl Cpu {
+    /// The level of kernels that computes here, and the faster levels whose instruction sets are not there. `None` where portable kernels
+    /// compute.
+    pub fn level(&self) -> Option<(&'static str, Vec<&'static str>)> {
+        let (level, mut lacked) = cpu_level(&self.features)?;
+        let has = |feature: &&'static str| self.features.contains(feature) || self.avoided.contains(feature);
+        lacked.retain(|level| !cpu_level_features(level).iter().all(&has));
+        Some((level, lacked))
+    }
+
     /// The threads to compute with, on the fast cores only. A slow one would delay the end of every product.
     pub fn fast_threads(&self) -> usize {
         self.threads - self.slow_threads

@@ -131,14 +131,14 @@ impl Hardware {
             slow => format!(" ({slow} on slow cores, not computed with unless asked for)"),
         };
         // Next to GPUs the processor rarely computes.
-        let level = match capability::cpu_level(&cpu.features).filter(|_| gpus.is_empty()) {
+        let level = match cpu.level().filter(|_| gpus.is_empty()) {
             None => String::new(),
             Some((level, lacked)) if lacked.is_empty() => format!("; {level} kernels"),
             Some((level, lacked)) => format!("; {level} kernels, lacks {}", lacked.join(", ")),
         };
         let avoided = match &cpu.avoided[..] {
-            [] => String::new(),
-            avoided => format!("; {} unused, not faster here", avoided.join(", ")),
+            avoided if avoided.is_empty() || !gpus.is_empty() => String::new(),
+            avoided => format!("; {} unused: slower here, or of unknown speed", avoided.join(", ")),
         };
         page.row(
             "hardware",

@@ -8,7 +8,7 @@ use crate::isa::{Isa, Sets};
 use crate::memory;
 use crate::threads::{Pool, Split};
 
-/// With at most so many tokens int8 is multiplied in rows: panels need no more time, and the sums are exact either way.
+/// With at most so many tokens int8 is multiplied in rows: panels take no longer, and the sums are exact either way.
 const INT8_IN_ROWS: usize = 8;
 
 /// A group of up to 16 tokens: `[row bytes / 4, tokens, 4]`, with zeros up to a whole number of 64 bytes a row.

@@ -24,7 +24,7 @@ pub(crate) const ROW: usize = 64;
 /// Bytes of a tile.
 pub(crate) const TILE: usize = ROWS * ROW;
 
-/// A tile of sums, as bits: of each row of weights those of all tokens.
+/// A tile of sums as bits: `[row of weights][token]`.
 pub(crate) type Sums = [[u32; ROWS]; ROWS];
 
 /// With at most so many tokens weights are read where they are: to copy them would take longer than it saves.
@@ -49,7 +49,7 @@ pub(crate) struct Weights {
     pub(crate) stride: usize,
     /// Bytes from one step to the next.
     pub(crate) advance: usize,
-    /// What is prefetched with two groups of tokens, 256 bytes with each step.
+    /// Where prefetching begins with two groups of tokens: 256 bytes a step.
     pub(crate) ahead: *const u8,
 }
 
@@ -169,7 +169,10 @@ unsafe fn multiply_in<T: Tiles, P: Product>(scratch: &mut Scratch, call: &mut Ca
             in_place: if direct { rows / ROWS } else { 0 },
             most: steps.div_ceil(blocks),
         };
-        let copied = room(&mut scratch.bytes, (band.tiles - band.in_place) * band.most * TILE)?;
+        let copied = (band.tiles - band.in_place) * band.most * TILE;
+        let at_once =
+            if blocks > 1 { input.tokens().min(TOKENS).div_ceil(2 * ROWS) * band.tiles.div_ceil(2) } else { 1 };
+        let (copied, sums) = room(&mut scratch.bytes, copied + at_once * size_of::<[Sums; 4]>())?.split_at_mut(copied);
         let of_weights = room(&mut scratch.ints, band.tiles * ROWS)?;
         of_weights.fill(0);
         if needs_sums {
@@ -177,8 +180,6 @@ unsafe fn multiply_in<T: Tiles, P: Product>(scratch: &mut Scratch, call: &mut Ca
         }
         for tokens in (0..input.tokens()).step_by(TOKENS) {
             let groups = tokens / ROWS..input.tokens().min(tokens + TOKENS).div_ceil(ROWS);
-            let kept = if blocks > 1 { groups.len().div_ceil(2) * band.tiles.div_ceil(2) } else { 1 };
-            let sums = room(&mut scratch.floats, kept * 4 * ROWS * ROWS)?;
             for first in (0..steps).step_by(band.most) {
                 band.copy(first, copied);
                 // SAFETY: the caller guarantees it.
@@ -245,7 +246,7 @@ impl Band<'_> {
         groups: Range<usize>,
         copied: &[u8],
         of_weights: &[i32],
-        sums: &mut [f32],
+        sums: &mut [u8],
         call: &mut Call<'_>,
     ) {
         let input = call.input;

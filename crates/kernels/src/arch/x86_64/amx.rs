@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 /// The product of BF16.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 pub(crate) fn bf16(call: &mut Call<'_>) {
+    assert!(call.input.is_tiled(), "the activations were prepared for the level of another kernel");
     // SAFETY: the caller has the instruction sets of the registered kernel, of which AMX is one.
     unsafe { tiles::multiply::<Registers, Bf16>(call) };
 }
@@ -141,7 +142,8 @@ macro_rules! product {
 const AHEAD: usize = 512;
 
 impl Registers {
-    /// [`Tiles::multiply`] of as many tiles of weights and groups of tokens. One of both is bound by the memory: it prefetches.
+    /// [`Tiles::multiply`] for `TILES` tiles of weights and `GROUPS` groups of tokens. With one of each the memory is the bound, so weights are
+    /// prefetched.
     ///
     /// # Safety
     /// That of [`Tiles::multiply`].
@@ -155,34 +157,25 @@ impl Registers {
         sums: &mut [Sums; 4],
     ) {
         let [width, second_width] = self.tokens;
-        // SAFETY: the caller guarantees what is read, and the sums are four tiles. Prefetches accept any address. All registers are
-        // named but for tiles, which the compiler does not use.
+        // SAFETY: the caller guarantees what is read, and the sums are four tiles. Prefetches accept any address.
         unsafe {
             asm!(
                 "test {begins:l}, {begins:l}",
-                "jz 2f",
+                "jz 3f",
                 "tilezero tmm0",
                 "tilezero tmm2",
                 ".if {groups} == 2",
                 "tilezero tmm1",
                 "tilezero tmm3",
                 ".endif",
-                "jmp 3f",
-                "2:",
+                "jmp 2f",
+                "3:",
                 "tileloadd tmm0, [{sums} + {row}*1]",
                 "tileloadd tmm2, [{sums} + {row}*1 + 2048]",
                 ".if {groups} == 2",
                 "tileloadd tmm1, [{sums} + {row}*1 + 1024]",
                 "tileloadd tmm3, [{sums} + {row}*1 + 3072]",
                 ".endif",
-                "3:",
-                begins = in(reg) usize::from(begins),
-                sums = in(reg) sums.as_ptr(),
-                row = in(reg) ROW,
-                groups = const GROUPS,
-                options(readonly, nostack),
-            );
-            asm!(
                 "2:",
                 "tileloaddt1 tmm4, [{w} + {stride}*1]",
                 "tileloaddt1 tmm6, [{x} + {x_stride}*1]",
@@ -204,9 +197,6 @@ impl Registers {
                 "prefetcht1 [{ahead} + 128]",
                 "prefetcht1 [{ahead} + 192]",
                 "add {ahead}, 256",
-                "add {x}, 1024",
-                ".else",
-                "add {x}, {x_step}",
                 ".endif",
                 ".if {tiles} == 1 && {groups} == 1",
                 "lea {second_w}, [{w} + {in_row}]",
@@ -217,15 +207,18 @@ impl Registers {
                 ".endif",
                 "add {w}, {advance}",
                 "add {second_w}, {advance}",
-                "add {second_x}, {second_step}",
+                // Sixteen rows of four bytes of each token.
+                "lea {x}, [{x} + {x_stride}*8]",
+                "lea {x}, [{x} + {x_stride}*8]",
+                "lea {second_x}, [{second_x} + {second_stride}*8]",
+                "lea {second_x}, [{second_x} + {second_stride}*8]",
                 "dec {steps}",
                 "jnz 2b",
-                "mov {stride:e}, 64",
-                "tilestored [{sums} + {stride}*1], tmm0",
-                "tilestored [{sums} + {stride}*1 + 2048], tmm2",
+                "tilestored [{sums} + {row}*1], tmm0",
+                "tilestored [{sums} + {row}*1 + 2048], tmm2",
                 ".if {groups} == 2",
-                "tilestored [{sums} + {stride}*1 + 1024], tmm1",
-                "tilestored [{sums} + {stride}*1 + 3072], tmm3",
+                "tilestored [{sums} + {row}*1 + 1024], tmm1",
+                "tilestored [{sums} + {row}*1 + 3072], tmm3",
                 ".endif",
                 w = inout(reg) weights.tiles[0] => _,
                 second_w = inout(reg) weights.tiles[1] => _,
@@ -235,16 +228,17 @@ impl Registers {
                 advance = in(reg) weights.advance,
                 x_stride = in(reg) 4 * width,
                 second_stride = in(reg) 4 * second_width,
-                // Two groups need no step of the first, which is whole.
                 ahead = inout(reg) weights.ahead => _,
-                x_step = in(reg) ROW * width,
-                second_step = in(reg) ROW * second_width,
+                begins = in(reg) usize::from(begins),
+                row = in(reg) ROW,
                 steps = inout(reg) steps => _,
                 sums = in(reg) sums.as_mut_ptr(),
                 int8 = const P::INT8 as usize,
                 tiles = const TILES,
                 groups = const GROUPS,
                 in_row = const AHEAD,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                 options(nostack),
             );
         }

@@ -68,7 +68,17 @@ const INT8_FORM: Form = Form::Int8(Int8Rule::Token { symmetric: false });
 /// Shapes `[rows, inputs, tokens]` below, at and above the sizes of tiles, pairs of them and steps.
 fn shapes() -> Vec<[usize; 3]> {
     // The last ones have more rows than are multiplied at a time, more steps and more tokens.
-    let mut shapes = vec![[1, 1, 1], [100, 96, 67], [272, 40, 33], [20, 2090, 33], [3, 4170, 33], [2, 2090, 515]];
+    let mut shapes = vec![
+        [1, 1, 1],
+        [100, 96, 67],
+        [272, 40, 33],
+        [20, 2090, 33],
+        [3, 4170, 33],
+        [2, 2090, 515],
+        [40, 2090, 70],
+        [40, 4170, 70],
+        [33, 4096, 17],
+    ];
     for rows in [15, 16, 17, 33] {
         for inputs in [31, 32, 63, 64, 65, 130] {
             shapes.extend([1, 15, 16, 17, 31, 32, 33, 48].map(|tokens| [rows, inputs, tokens]));
