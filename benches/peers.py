@@ -2,7 +2,7 @@
 
     python benches/peers.py MODEL.gguf -p 256 -n 64 -r 5
 
-Prefill is a prompt of made-up ids into an empty cache; decode is greedy steps from an empty cache. A repetition does
+Prefill is a prompt of made-up ids, decode is greedy steps, both after `--depth` tokens. A repetition does
 one of each, after a short run that touches every page. Everything else is llama.cpp's own default: it maps the file,
 may repack block types for this CPU as it loads, and keeps an F16 cache. A table goes to standard error, one JSON
 object with the names of `bench --json` to standard output. Its threads spin while they wait for each other, so a busy
@@ -51,10 +51,6 @@ class LlamaCpp:
             sys.exit(f"{path}: llama.cpp cannot make a context of {context} tokens")
         self.vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
 
-    def clear(self) -> None:
-        """Empties the cache."""
-        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), False)
-
     def forward(self, ids: list[int]) -> np.ndarray:
         """The logits after the last of `ids`, which follow what the cache holds."""
         tokens = (llama_cpp.llama_token * len(ids))(*ids)
@@ -62,19 +58,28 @@ class LlamaCpp:
         assert code == 0, f"llama_decode gave {code}"
         return np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(self.context, -1), shape=(self.vocab,))
 
-    def prefill(self, tokens: int) -> float:
-        """Tokens a second of a prompt into an empty cache."""
-        ids = [(index * 7919 + 13) % self.vocab for index in range(tokens)]
-        self.clear()
+    def cut(self, tokens: int) -> None:
+        """Leaves the first `tokens` in the cache, which are computed if they are not there."""
+        memory = llama_cpp.llama_get_memory(self.context)
+        if llama_cpp.llama_memory_seq_pos_max(memory, 0) + 1 < tokens:
+            llama_cpp.llama_memory_clear(memory, False)
+            self.forward(self.made_up(tokens))
+        llama_cpp.llama_memory_seq_rm(memory, 0, tokens, -1)
+
+    def made_up(self, tokens: int) -> list[int]:
+        """Ids of a prompt."""
+        return [(index * 7919 + 13) % self.vocab for index in range(tokens)]
+
+    def prefill(self, tokens: int, depth: int) -> float:
+        """Tokens a second of a prompt after `depth` tokens."""
+        self.cut(depth)
         start = time.perf_counter()
-        self.forward(ids)
+        self.forward(self.made_up(tokens))
         return tokens / (time.perf_counter() - start)
 
     def decode(self, tokens: int, depth: int, together: int) -> float:
-        """Tokens a second after `depth` tokens, `together` in each step; alone greedy, else made up."""
-        self.clear()
-        if depth:
-            self.forward([(index * 7919 + 13) % self.vocab for index in range(depth)])
+        """Tokens a second after `depth` tokens, `together` in each step; by itself greedy, else made up."""
+        self.cut(depth)
         following = 1
         start = time.perf_counter()
         for step in range(tokens // together):
@@ -103,7 +108,7 @@ def main() -> None:
     parser.add_argument("-n", type=count, default=64, help="generated tokens")
     parser.add_argument("-r", type=count, default=5, help="repetitions")
     parser.add_argument("--threads", type=count, default=2)
-    parser.add_argument("--depth", type=int, default=0, help="tokens in the cache before the first that is generated")
+    parser.add_argument("--depth", type=int, default=0, help="tokens in the cache before the prompt, and before the first that is generated")
     parser.add_argument("--together", type=count, default=1, help="tokens of each step of generation")
     parser.add_argument("--kv-cache", choices=CACHES, default="f16")
     parser.add_argument("--no-repack", action="store_true",
@@ -113,12 +118,12 @@ def main() -> None:
     others = os.getloadavg()[0]
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p())
     llama_cpp.llama_backend_init()
-    context = max(arguments.p, arguments.depth + arguments.n, 8)
+    context = max(arguments.depth + max(arguments.p, arguments.n), 8)
     peer = LlamaCpp(arguments.model, context, arguments.threads, not arguments.no_repack, arguments.kv_cache)
-    peer.prefill(8)
+    peer.prefill(8, 0)
     prefills, decodes = [], []
     for _ in range(arguments.r):
-        prefills.append(peer.prefill(arguments.p))
+        prefills.append(peer.prefill(arguments.p, arguments.depth))
         decodes.append(peer.decode(arguments.n, arguments.depth, arguments.together))
     prefill, decode = spread(prefills), spread(decodes)
 
@@ -130,8 +135,8 @@ def main() -> None:
     print(json.dumps({
         "peer": name, "system": llama_cpp.llama_print_system_info().decode().strip(" |"),
         "model": str(arguments.model), "threads": arguments.threads, "load_s": peer.load_time,
-        "load_average_before": others, "prefill": {"tokens": arguments.p, "tok_s": prefill},
-        "decode": {"tokens": arguments.n, "tok_s": decode}}))
+        "load_average_before": others, "prefill": {"tokens": arguments.p, "depth": arguments.depth, "tok_s": prefill},
+        "decode": {"tokens": arguments.n, "depth": arguments.depth, "tok_s": decode}}))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 /// From this share of the memory's read speed on, caches must hold the weights.
 const CACHED: f64 = 1.5;
 
-/// Measure prompt processing into an empty cache, and generation.
+/// Measure prompt processing and generation.
 #[derive(Parser)]
 struct Arguments {
     /// A model file or folder, or with the feature hub org/name[:quantization]; the bundled demo model when absent.
@@ -29,7 +29,7 @@ struct Arguments {
     /// Generated tokens.
     #[arg(short, default_value_t = 64)]
     n: usize,
-    /// Tokens in the cache before the first that is generated.
+    /// Tokens in the cache before the prompt, and before the first that is generated.
     #[arg(long, default_value_t = 0)]
     depth: usize,
     /// Sequences that are generated together, in one pass over the weights.

@@ -20,7 +20,7 @@ pub(crate) struct Test {
     pub(crate) prompt: usize,
     /// The number of tokens that are generated.
     pub(crate) generated: usize,
-    /// The number of tokens in the cache before the first generated one.
+    /// The number of tokens in the cache before the prompt, and before the first generated one.
     pub(crate) depth: usize,
     /// The number of sequences that are generated together.
     pub(crate) sessions: usize,
@@ -68,7 +68,7 @@ impl Measured {
     /// A model, warmed up: a first short run touches every page of the weights and fills the caches of the allocator.
     pub(crate) fn new(model: Model, test: Test) -> Result<Measured, Error> {
         let anonymous = common::process_bytes("RssAnon");
-        prefill(&model, 8)?;
+        prefill(&mut model.session(), 0, &prompt(&model, 8))?;
         let per_position = model.report().plan.as_ref().map_or(0, |plan| plan.kv_per_token as usize);
         Ok(Measured {
             sessions: sessions(&model, test)?,
@@ -93,7 +93,8 @@ impl Measured {
         let (model, test, threads) = (&self.model, self.test, self.model.threads());
         if test.prompt > 0 {
             self.block_peaks.extend(most(model, threads, peak::block_peak));
-            let (peak, speed) = (most(model, threads, peak::peak), prefill(model, test.prompt)?);
+            let ids = prompt(model, test.prompt);
+            let (peak, speed) = (most(model, threads, peak::peak), prefill(&mut self.sessions[0], test.depth, &ids)?);
             self.prefills.push(speed);
             self.peaks.extend(peak);
             let operations = operations_per_prompt_token(model) as f64;
@@ -142,7 +143,7 @@ impl Measured {
             "isa": isa,
             "threads": self.model.threads(),
             "load_s": self.model.load_time().as_secs_f64(),
-            "prefill": { "tokens": test.prompt, "tok_s": figures.prefill.json() },
+            "prefill": { "tokens": test.prompt, "depth": test.depth, "tok_s": figures.prefill.json() },
             "decode": {
                 "tokens": test.generated,
                 "depth": test.depth,
@@ -172,13 +173,12 @@ pub(crate) fn prompt(model: &Model, tokens: usize) -> Vec<u32> {
     (0..tokens as u32).map(|i| (i * 7919 + 13) % vocab).collect()
 }
 
-/// Tokens per second of a prompt of `tokens` ids with an empty cache.
-fn prefill(model: &Model, tokens: usize) -> Result<f64, Error> {
-    let ids = prompt(model, tokens);
-    let mut session = model.session();
+/// Tokens per second of a prompt after the first `depth` tokens of a session.
+fn prefill(session: &mut Session, depth: usize, ids: &[u32]) -> Result<f64, Error> {
+    session.truncate(depth);
     let start = Instant::now();
-    session.next_logits(&ids)?;
-    Ok(tokens as f64 / start.elapsed().as_secs_f64())
+    session.next_logits(ids)?;
+    Ok(ids.len() as f64 / start.elapsed().as_secs_f64())
 }
 
 /// The sessions that generate, with their caches filled to `depth`.

@@ -147,6 +147,10 @@ pub trait KvElement: Copy + Sync + 'static {
     /// Whether products are of integers.
     const INTEGERS: bool;
 
+    /// Whether elements are widened to multiply them.
+    #[doc(hidden)]
+    const WIDENS: bool;
+
     /// Elements of the keys of [`TILE`] positions, and of their values.
     fn tile_len(head_dim: usize) -> usize;
 
@@ -167,6 +171,13 @@ pub trait KvElement: Copy + Sync + 'static {
     /// `out += sum over seen i of weights[i] * values[i]`. Weights of positions that are not seen are 0.
     #[doc(hidden)]
     fn add(weights: &[f32; TILE], values: &[Self], seen: &Range<usize>, out: &mut [f32]);
+
+    /// Elements from `at` on, as many as a vector has, widened.
+    ///
+    /// # Safety
+    /// They can be read.
+    #[doc(hidden)]
+    unsafe fn widened<S: passes::Attend>(simd: S, at: *const Self) -> S::Floats;
 
     /// Steps of [`dots`](Self::dots) for one part, and of [`add_values`](Self::add_values).
     #[doc(hidden)]

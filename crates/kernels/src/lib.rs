@@ -140,7 +140,7 @@ impl Kernel {
     /// When there is no memory for what it unpacks; `y` is unspecified then.
     pub fn matmul(&self, weight: &[u8], input: &Input, y: &mut [f32]) -> memory::Result<()> {
         assert!(!self.entry.scaled, "{} multiplies scaled blocks", self.entry.name);
-        self.multiply(weight, CallScales::InBlocks, input, y)
+        self.multiply(weight, CallScales::InBlocks, None, input, y)
     }
 
     /// The same of blocks of 32 elements whose scales, those of all rows, lie apart. Panics for any other dtype.
@@ -158,18 +158,45 @@ impl Kernel {
         let (inputs, mut spread) = (input.inputs(), Default::default());
         let rows = weight.len() / self.row_bytes(inputs);
         let scales = scales.of_blocks([rows, inputs], self.bits(), &mut spread)?;
-        self.multiply(weight, scales, input, y)
+        self.multiply(weight, scales, None, input, y)
     }
 
-    fn multiply(&self, weight: &[u8], scales: CallScales<'_>, input: &Input, y: &mut [f32]) -> memory::Result<()> {
+    /// The same with products multiplied by a scale for each row, or by one for all. Panics when there are not as many.
+    ///
+    /// # Errors
+    /// As [`matmul`](Self::matmul).
+    pub fn matmul_row_scaled(
+        &self,
+        isa: Isa,
+        weight: &[u8],
+        scales: Floats<'_>,
+        input: &Input,
+        y: &mut [f32],
+    ) -> memory::Result<()> {
+        assert!(!self.entry.scaled, "{} multiplies scaled blocks", self.entry.name);
+        self.multiply(weight, CallScales::InBlocks, Some((isa, scales)), input, y)
+    }
+
+    fn multiply(
+        &self,
+        weight: &[u8],
+        scales: CallScales<'_>,
+        of_rows: Option<(Isa, Floats<'_>)>,
+        input: &Input,
+        y: &mut [f32],
+    ) -> memory::Result<()> {
         assert!(self.entry.form.is_read_as(input.form()), "the form of the activations that {} reads", self.name);
         let row_bytes = self.row_bytes(input.inputs());
         assert!(weight.len().is_multiple_of(row_bytes), "{} bytes are no rows of {row_bytes}", weight.len());
         let rows = weight.len() / row_bytes;
         let mut call = Call::new(weight, scales, input, rows, y);
+        call.row_scales = of_rows.map(|(_, scales)| scales);
         if rows > 0 && input.tokens() > 0 {
             // SAFETY: `select` compared the entry's instruction sets with those of a token.
             unsafe { (self.entry.matmul)(&mut call) };
+            if let Some((isa, _)) = of_rows {
+                call.scale_rows(isa);
+            }
         }
         call.into_result()
     }

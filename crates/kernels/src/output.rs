@@ -3,9 +3,10 @@
 use super::arch::generic::tiles;
 use super::dtypes::scaled::CallScales;
 use super::input::Q8;
+use super::ops::vector::{Floats, for_each_float, scale_floats};
 use super::order::{GROUP, TOKENS_WITHOUT_PANELS};
 use super::scratch::{Scratch, with_scratch};
-use super::{Form, Input, Kernel};
+use super::{Form, Input, Isa, Kernel};
 use crate::memory::{self, OutOfMemory};
 
 /// One call of a kernel: rows of a weight times the activations of some tokens, and the outputs `[tokens, rows]`.
@@ -16,6 +17,8 @@ pub(super) struct Call<'a> {
     pub(super) input: &'a Input,
     y: &'a mut [f32],
     rows: usize,
+    /// What the products of each row, or of all, are still to be multiplied by.
+    pub(super) row_scales: Option<Floats<'a>>,
     /// Memory that the kernel needed for its work and was refused.
     refused: Option<OutOfMemory>,
 }
@@ -31,7 +34,23 @@ impl<'a> Call<'a> {
     ) -> Call<'a> {
         let tokens = input.tokens() / input.form().rows_of_token();
         assert_eq!(y.len(), tokens * rows, "outputs of {tokens} tokens and {rows} rows");
-        Call { weight, scales, input, y, rows, refused: None }
+        Call { weight, scales, input, y, rows, row_scales: None, refused: None }
+    }
+
+    /// Writes the scale of each row, if there are any, for a kernel that multiplies by them.
+    #[inline(always)]
+    pub(super) fn take_row_scales(&mut self, to: &mut [f32]) {
+        if let Some(scales) = self.row_scales.take() {
+            assert!(scales.len() == self.rows || scales.len() == 1, "{} scales of {} rows", scales.len(), self.rows);
+            for_each_float(scales, |row, scale| if scales.len() == 1 { to.fill(scale) } else { to[row] = scale });
+        }
+    }
+
+    /// Multiplies by the scales that the kernel has not taken.
+    pub(super) fn scale_rows(&mut self, isa: Isa) {
+        if let Some(scales) = self.row_scales.take() {
+            self.y.chunks_exact_mut(self.rows).for_each(|y| scale_floats(isa, y, scales));
+        }
     }
 
     pub(super) fn rows(&self) -> usize {

@@ -302,9 +302,8 @@ impl Matrix {
                     kernels::int8_groups(isa, weight(), scales, *width, input, y)?;
                 }
                 ScaleKind::Int8 => {
-                    self.kernel.matmul(weight(), input, y)?;
                     let scales = scales.floats(rows.clone(), self.inputs);
-                    y.chunks_exact_mut(rows.len()).for_each(|y| kernels::scale_floats(isa, y, scales));
+                    self.kernel.matmul_row_scaled(isa, weight(), scales, input, y)?;
                 }
             },
         }

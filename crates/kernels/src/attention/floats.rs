@@ -1,4 +1,4 @@
-//! Tiles of floats: a product widens every key and value in a register, without loss.
+//! Tiles of floats: every key and value is widened without loss, in a register or for many queries before.
 
 #![allow(clippy::needless_range_loop)] // queries, keys and vectors are indices of several arrays
 
@@ -10,6 +10,7 @@ use std::ops::Range;
 
 impl<E: Element> KvElement for E {
     const INTEGERS: bool = false;
+    const WIDENS: bool = size_of::<E>() < size_of::<f32>();
 
     fn tile_len(head_dim: usize) -> usize {
         TILE * head_dim
@@ -51,6 +52,12 @@ impl<E: Element> KvElement for E {
         for (&weight, value) in weights.iter().zip(values).take(seen.end).skip(seen.start) {
             out.iter_mut().zip(value).for_each(|(out, value)| *out += weight * value.wide());
         }
+    }
+
+    #[inline(always)]
+    unsafe fn widened<S: Attend>(simd: S, at: *const E) -> S::Floats {
+        // SAFETY: the caller guarantees it.
+        unsafe { E::load::<S, true>(simd, at, S::LANES) }
     }
 
     #[inline(always)]

@@ -3,6 +3,7 @@
 use super::ahead::Ahead;
 use super::{Attention, KvElement, KvTile, LANES, Query, TILE};
 use crate::arch::generic::simd::Simd;
+use crate::scratch::{Scratch, room, swap_scratch};
 
 /// The vectors of keys whose sums are in registers, and the vectors of a value that are added at a time, while there are as many.
 pub(crate) const COLUMNS: usize = 4;
@@ -70,9 +71,50 @@ pub trait Attend: Simd {
     }
 }
 
+/// With more queries than this a tile of halves is widened once, for all of them: to widen it in each pass would take longer.
+const FEW: usize = 16;
+
+/// Bytes of a widened tile, at most: it stays in the second-level cache, and mostly in the first.
+const WIDE: usize = 64 << 10;
+
 /// Like [`super::attend`].
 #[inline(always)]
 pub(crate) fn attend<S: Attend, E: KvElement>(simd: S, queries: &mut [Query<'_>], attention: &Attention<'_, E>) {
+    let KvTile { keys, values } = attention.tile;
+    let len = keys.len() + values.len();
+    if !E::WIDENS || queries.len() <= FEW || size_of::<f32>() * len > WIDE {
+        return attend_to::<S, E>(simd, queries, attention);
+    }
+    // Memory is taken from the thread and put back: a closure that computed there would be compiled without the instruction sets.
+    let mut scratch = Scratch::default();
+    swap_scratch(&mut scratch);
+    match room(&mut scratch.floats, len) {
+        Ok(wide) => {
+            let (wide_keys, wide_values) = wide.split_at_mut(keys.len());
+            widen::<S, E>(simd, keys, wide_keys);
+            widen::<S, E>(simd, values, wide_values);
+            let tile = KvTile { keys: &*wide_keys, values: &*wide_values };
+            let Attention { ref seen, scoring, .. } = *attention;
+            attend_to::<S, f32>(simd, queries, &Attention { tile, seen: seen.clone(), then: None, scoring });
+        }
+        // Without memory for it the tile is widened in registers, which gives the same bits.
+        Err(_) => attend_to::<S, E>(simd, queries, attention),
+    }
+    swap_scratch(&mut scratch);
+}
+
+/// Widens elements, which are whole vectors as those of a tile are.
+#[inline(always)]
+fn widen<S: Attend, E: KvElement>(simd: S, from: &[E], to: &mut [f32]) {
+    assert_eq!(from.len(), to.len(), "elements of a tile");
+    for (from, to) in from.chunks_exact(S::LANES).zip(to.chunks_exact_mut(S::LANES)) {
+        // SAFETY: both chunks are a vector.
+        unsafe { simd.store_all(to.as_mut_ptr(), E::widened(simd, from.as_ptr())) };
+    }
+}
+
+#[inline(always)]
+fn attend_to<S: Attend, E: KvElement>(simd: S, queries: &mut [Query<'_>], attention: &Attention<'_, E>) {
     if queries[0].out.len().is_multiple_of(LANES) {
         attend_heads::<S, E, true>(simd, queries, attention);
     } else {

@@ -146,6 +146,7 @@ fn put(tile: &mut [u8], position: usize, head: &[f32], at: fn(usize, usize, usiz
 
 impl KvElement for u8 {
     const INTEGERS: bool = true;
+    const WIDENS: bool = false;
 
     fn tile_len(head_dim: usize) -> usize {
         (head_dim + head_dim.div_ceil(BLOCK) * SCALE) * TILE
@@ -202,6 +203,11 @@ impl KvElement for u8 {
                 *out += sum as f32 * unit;
             }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn widened<S: Attend>(_: S, _: *const u8) -> S::Floats {
+        unreachable!("bytes are multiplied as integers")
     }
 
     #[inline(always)]

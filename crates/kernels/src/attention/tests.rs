@@ -250,15 +250,16 @@ fn caps_scores() {
 fn halves_give_the_bits_of_the_floats_they_stand_for() {
     let mut random = Random::new(13);
     for isa in each_isa() {
-        for (head_dim, n) in [(1, 3), (20, 70), (64, 130), (80, 17), (128, 64)] {
-            let q = random.floats(5 * head_dim);
+        for (head_dim, n, heads) in [(1, 3, 17), (20, 70, 5), (64, 130, 20), (80, 17, 16), (128, 64, 19), (192, 64, 17)]
+        {
+            let q = random.floats(heads * head_dim);
             let rounded = |x: Vec<f32>| -> Vec<f16> { x.into_iter().map(f16::from_f32).collect() };
             let (keys, values) = (rounded(random.floats(n * head_dim)), rounded(random.floats(n * head_dim)));
             let wide = |x: &[f16]| -> Vec<f32> { x.iter().map(|x| x.to_f32()).collect() };
             let floats = tiles(&wide(&keys), &wide(&values), head_dim, f32::NAN);
             let halves = tiles(&keys, &values, head_dim, f16::NAN);
-            let expected = attended(isa, &q, &floats, 0..n, 5);
-            assert_eq!(attended(isa, &q, &halves, 0..n, 5), expected, "{isa} {head_dim} {n}");
+            let expected = attended(isa, &q, &floats, 0..n, heads);
+            assert_eq!(attended(isa, &q, &halves, 0..n, heads), expected, "{isa} {head_dim} {n} {heads}");
         }
     }
 }

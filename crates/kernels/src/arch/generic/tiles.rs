@@ -90,8 +90,17 @@ pub(crate) trait Product {
     /// Whether outputs need the sum of each row of weights.
     fn needs_sums(input: &Input) -> bool;
 
-    /// The outputs of a token, of its sums and those of the rows of weights.
-    fn outputs(sums: &[u32; ROWS], of_weights: &[i32; ROWS], input: &Input, token: usize) -> [f32; ROWS];
+    /// The outputs of a token, of its sums.
+    fn outputs(sums: &[u32; ROWS], rows: OfRows<'_>, input: &Input, token: usize) -> [f32; ROWS];
+}
+
+/// What outputs need of the rows of a tile.
+#[derive(Clone, Copy)]
+pub(crate) struct OfRows<'a> {
+    /// The sum of each row of weights.
+    sums: &'a [i32; ROWS],
+    /// What its products are multiplied by.
+    scales: &'a [f32; ROWS],
 }
 
 /// BF16: of each step 16 products of even elements in a chain of fused multiplications and additions, likewise of odd ones; both are
@@ -106,7 +115,7 @@ impl Product for Bf16 {
     }
 
     #[inline(always)]
-    fn outputs(sums: &[u32; ROWS], _: &[i32; ROWS], _: &Input, _: usize) -> [f32; ROWS] {
+    fn outputs(sums: &[u32; ROWS], _: OfRows<'_>, _: &Input, _: usize) -> [f32; ROWS] {
         sums.map(f32::from_bits)
     }
 }
@@ -122,11 +131,11 @@ impl Product for Int8 {
     }
 
     #[inline(always)]
-    fn outputs(sums: &[u32; ROWS], of_weights: &[i32; ROWS], input: &Input, token: usize) -> [f32; ROWS] {
+    fn outputs(sums: &[u32; ROWS], rows: OfRows<'_>, input: &Input, token: usize) -> [f32; ROWS] {
         let (scale, zero) = input.int8_scale(token);
         let mut outputs = [0.0; ROWS];
-        for (output, (&sum, &of_weights)) in outputs.iter_mut().zip(sums.iter().zip(of_weights)) {
-            *output = without_zero(sum as i32, zero, of_weights) as f32 * scale;
+        for r in 0..ROWS {
+            outputs[r] = without_zero(sums[r] as i32, zero, rows.sums[r]) as f32 * scale * rows.scales[r];
         }
         outputs
     }
@@ -158,7 +167,17 @@ unsafe fn multiply_in<T: Tiles, P: Product>(scratch: &mut Scratch, call: &mut Ca
     let steps = row_bytes.div_ceil(ROW);
     let direct = input.tokens() <= DIRECT && row_bytes.is_multiple_of(ROW);
     let (band, blocks) = if direct { (usize::MAX, 1) } else { (BAND, steps.div_ceil(STEPS)) };
-    let needs_sums = P::needs_sums(input);
+    let all_rows = call.rows().next_multiple_of(ROWS);
+    let sums_of_rows = room(&mut scratch.ints, all_rows)?;
+    sums_of_rows.fill(0);
+    if P::needs_sums(input) {
+        sums_of_rows.iter_mut().zip(weight.chunks_exact(row_bytes)).for_each(|(sum, row)| *sum = sum_of(row));
+    }
+    let scales = room(&mut scratch.floats, all_rows)?;
+    scales.fill(1.0);
+    if P::INT8 {
+        call.take_row_scales(scales);
+    }
     for first_row in (0..call.rows()).step_by(band.saturating_mul(ROWS)) {
         let rows = (call.rows() - first_row).min(band.saturating_mul(ROWS));
         let band = Band {
@@ -173,11 +192,7 @@ unsafe fn multiply_in<T: Tiles, P: Product>(scratch: &mut Scratch, call: &mut Ca
         let at_once =
             if blocks > 1 { input.tokens().min(TOKENS).div_ceil(2 * ROWS) * band.tiles.div_ceil(2) } else { 1 };
         let (copied, sums) = room(&mut scratch.bytes, copied + at_once * size_of::<[Sums; 4]>())?.split_at_mut(copied);
-        let of_weights = room(&mut scratch.ints, band.tiles * ROWS)?;
-        of_weights.fill(0);
-        if needs_sums {
-            of_weights.iter_mut().zip(band.weight.chunks_exact(row_bytes)).for_each(|(sum, row)| *sum = sum_of(row));
-        }
+        let of_rows = (&sums_of_rows[first_row..], &scales[first_row..]);
         for tokens in (0..input.tokens()).step_by(TOKENS) {
             let groups = tokens / ROWS..input.tokens().min(tokens + TOKENS).div_ceil(ROWS);
             for first in (0..steps).step_by(band.most) {
@@ -188,7 +203,7 @@ unsafe fn multiply_in<T: Tiles, P: Product>(scratch: &mut Scratch, call: &mut Ca
                         first..steps.min(first + band.most),
                         groups.clone(),
                         copied,
-                        of_weights,
+                        of_rows,
                         sums,
                         call,
                     )
@@ -235,7 +250,7 @@ impl Band<'_> {
         Weights { tiles: [place(tile), place(tile + count - 1)], count, stride, advance, ahead: std::ptr::null() }
     }
 
-    /// Some steps of all tiles with groups of tokens; after the last step the outputs.
+    /// Some steps of all tiles with groups of tokens; after the last step the outputs, by the sums of rows and their scales.
     ///
     /// # Safety
     /// The processor has what `T` needs.
@@ -245,7 +260,7 @@ impl Band<'_> {
         steps: Range<usize>,
         groups: Range<usize>,
         copied: &[u8],
-        of_weights: &[i32],
+        (sums_of_rows, scales): (&[i32], &[f32]),
         sums: &mut [u8],
         call: &mut Call<'_>,
     ) {
@@ -283,17 +298,22 @@ impl Band<'_> {
                     if two[group].tokens == 0 {
                         continue;
                     }
+                    let of_rows = OfRows {
+                        sums: sums_of_rows[row..].first_chunk().unwrap_or(&[0; ROWS]),
+                        scales: scales[row..].first_chunk().unwrap_or(&[0.0; ROWS]),
+                    };
                     let rows = ROWS.min(self.weight.len() / self.row_bytes - row);
-                    let of_weights = of_weights[row..].first_chunk().unwrap_or(&[0; ROWS]);
+                    let first_token = (first + group) * ROWS;
                     // SAFETY: the caller guarantees it.
                     let by_token = unsafe { T::by_token(sums) };
+                    let (to, stride) = call.tile([first_token, two[group].tokens], [self.first_row + row, rows]);
+                    // Loops, as closures could be compiled without the instruction sets.
                     for (t, sums) in by_token.iter().enumerate().take(two[group].tokens) {
-                        let token = (first + group) * ROWS + t;
-                        let outputs = P::outputs(sums, of_weights, input, token);
-                        let to = call.part(token, self.first_row + row, rows);
-                        match to.first_chunk_mut() {
+                        let outputs = P::outputs(sums, of_rows, input, first_token + t);
+                        let to = &mut to[t * stride..][..rows];
+                        match to.as_mut_array() {
                             Some(to) => *to = outputs,
-                            None => to.copy_from_slice(&outputs[..rows]),
+                            None => put_some(to, &outputs),
                         }
                     }
                 }
@@ -301,6 +321,13 @@ impl Band<'_> {
             }
         }
     }
+}
+
+/// Outputs of a tile that has fewer rows. By itself, so that those of whole tiles are stored at once.
+#[cold]
+#[inline(never)]
+fn put_some(to: &mut [f32], outputs: &[f32; ROWS]) {
+    to.copy_from_slice(&outputs[..to.len()]);
 }
 
 /// Copies up to 16 rows to a tile for each step from `first` on, with zeros after the end of rows and for those that are missing.

@@ -162,8 +162,8 @@ fn a_layer_is_what_the_rule_says() {
             if scales.len() > rows {
                 int8_groups(isa, &weight, scales, weight.len() / scales.len(), &input, &mut out).unwrap();
             } else {
-                Kernel::select(DType::I8, isa).unwrap().matmul(&weight, &input, &mut out).unwrap();
-                out.chunks_exact_mut(rows).for_each(|y| crate::scale_floats(isa, y, scales));
+                let kernel = Kernel::select(DType::I8, isa).unwrap();
+                kernel.matmul_row_scaled(isa, &weight, scales, &input, &mut out).unwrap();
             }
             let square = |x: f64| x * x;
             let apart: f64 = out.iter().zip(&y).map(|(&out, &y)| square(f64::from(out) - y)).sum();

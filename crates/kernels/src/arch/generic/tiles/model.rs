@@ -3,6 +3,7 @@
 use super::*;
 use crate::dtypes::scaled::CallScales;
 use crate::input::int8::Int8Rule;
+use crate::ops::vector::Floats;
 use crate::testing::{Random, as_rounded, oracle};
 use crate::{Form, Isa, Kernel};
 use model_factory_dtypes::DType;
@@ -87,18 +88,36 @@ fn shapes() -> Vec<[usize; 3]> {
     shapes
 }
 
-/// The product by tiles in plain Rust.
-fn by_model(dtype: DType, weight: &[u8], x: &[f32], inputs: usize) -> Vec<f32> {
+/// The product by tiles in plain Rust, that of int8 by scales of rows.
+fn by_model(dtype: DType, weight: &[u8], scales: &[f32], x: &[f32], inputs: usize) -> Vec<f32> {
     let form = if dtype == DType::I8 { INT8_FORM } else { Form::Bf16 };
     let mut input = Input::prepare(Isa::portable(), form, x, inputs);
     input.arrange_for_tiles(None, Isa::portable()).unwrap();
     let rows = weight.len() / Kernel::select(dtype, Isa::portable()).unwrap().row_bytes(inputs);
     let mut y = vec![f32::NAN; rows * input.tokens()];
     let mut call = Call::new(weight, CallScales::InBlocks, &input, rows, &mut y);
+    call.row_scales = (dtype == DType::I8).then_some(Floats::f32(scales));
     // SAFETY: plain Rust needs nothing.
     unsafe { if dtype == DType::I8 { multiply::<Model, Int8>(&mut call) } else { multiply::<Model, Bf16>(&mut call) } }
+    assert!(call.row_scales.is_none(), "the scales of rows are not taken");
     call.into_result().unwrap();
     y
+}
+
+/// The product by a kernel, that of int8 by scales of rows.
+fn by_kernel(kernel: Kernel, isa: Isa, weight: &[u8], scales: &[f32], input: &Input) -> Vec<f32> {
+    let mut y = vec![f32::NAN; weight.len() / kernel.row_bytes(input.inputs()) * input.tokens()];
+    match kernel.dtype {
+        DType::I8 => kernel.matmul_row_scaled(isa, weight, Floats::f32(scales), input, &mut y).unwrap(),
+        _ => kernel.matmul(weight, input, &mut y).unwrap(),
+    }
+    y
+}
+
+/// A scale for each of some rows, or one for all.
+fn scales_of_rows(random: &mut Random, rows: usize) -> Vec<f32> {
+    let count = if random.bits() % 3 == 0 { 1 } else { rows };
+    random.floats(count)
 }
 
 fn bits(y: &[f32]) -> Vec<u32> {
@@ -114,17 +133,17 @@ fn the_model_multiplies() {
         let x = random.floats(tokens * inputs);
         for dtype in [DType::BF16, DType::I8] {
             let weight = random.stored(dtype, rows * inputs);
-            let y = by_model(dtype, &weight, &x, inputs);
+            let scales = scales_of_rows(&mut random, rows);
+            let y = by_model(dtype, &weight, &scales, &x, inputs);
             let what = format!("{dtype} [{rows}, {inputs}] {tokens} tokens");
             for token in 0..tokens {
-                let own = by_model(dtype, &weight, &x[token * inputs..][..inputs], inputs);
+                let own = by_model(dtype, &weight, &scales, &x[token * inputs..][..inputs], inputs);
                 assert_eq!(bits(&own), bits(&y[token * rows..][..rows]), "{what}: token {token}");
             }
             let portable = Kernel::select(dtype, Isa::portable()).unwrap();
             if dtype == DType::I8 {
-                let mut expected = vec![0.0; y.len()];
                 let input = Input::prepare(Isa::portable(), INT8_FORM, &x, inputs);
-                portable.matmul(&weight, &input, &mut expected).unwrap();
+                let expected = by_kernel(portable, Isa::portable(), &weight, &scales, &input);
                 assert_eq!(bits(&y), bits(&expected), "{what}");
                 continue;
             }
@@ -173,9 +192,9 @@ fn the_processor_does_what_the_model_does() {
             let kernel = Kernel::select(dtype, isa).unwrap();
             let form = if dtype == DType::I8 { INT8_FORM } else { Form::Bf16 };
             let input = Input::prepare(isa, form, &x, inputs);
-            let mut y = vec![0.0; rows * tokens];
-            kernel.matmul(&weight, &input, &mut y).unwrap();
-            let expected = by_model(dtype, &weight, &x, inputs);
+            let scales = scales_of_rows(&mut random, rows);
+            let y = by_kernel(kernel, isa, &weight, &scales, &input);
+            let expected = by_model(dtype, &weight, &scales, &x, inputs);
             for (at, (y, expected)) in y.iter().zip(&expected).enumerate() {
                 special += usize::from(!y.is_finite() || y.abs() < 1e-36);
                 let equal = y.to_bits() == expected.to_bits() || y.is_nan() && expected.is_nan();
