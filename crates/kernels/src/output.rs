@@ -110,6 +110,7 @@ impl Kernel {
     pub fn rows_per_task(&self, left: usize, inputs: usize, tokens: usize, threads: usize) -> usize {
         // `missing`: rows that may be missing to a tile which the task takes on.
         let (most, shares, tile, missing) = match self.form {
+            _ if tokens == 1 && self.is_by_tiles() => (512 << 10, 2, tiles::ROWS, tiles::ROWS - 1),
             _ if tokens == 1 => (512 << 10, 2, 8, 7),
             _ if tokens <= GROUP => (512 << 10, 2, 32, 16),
             Form::Q8 | Form::Q16 => (128 << 10, 1, 32, 31),
