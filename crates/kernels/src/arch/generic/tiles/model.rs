@@ -116,7 +116,7 @@ fn by_kernel(kernel: Kernel, isa: Isa, weight: &[u8], scales: &[f32], input: &In
 
 /// A scale for each of some rows, or one for all.
 fn scales_of_rows(random: &mut Random, rows: usize) -> Vec<f32> {
-    let count = if random.bits() % 3 == 0 { 1 } else { rows };
+    let count = if random.bits().is_multiple_of(3) { 1 } else { rows };
     random.floats(count)
 }
 
