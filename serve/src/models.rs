@@ -1,7 +1,10 @@
 //! The models of the server: which one a request asks for, and which are loaded.
 
+mod memory;
+
 use crate::api::{Refusal, blocking, done};
 use crate::common::tell;
+use memory::Stages;
 use model_factory::diagnostics::Report;
 use model_factory::{Adapter, Error, ErrorKind, Model, ModelBuilder, PromptCacheUsage, Verdict};
 use model_factory_openai::ApiError;
@@ -11,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, OwnedMutexGuard, OwnedRwLockReadGuard, RwLock};
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedRwLockReadGuard, RwLock, watch};
 
 /// How long a model that is let go may write the last prompts to disk.
 const MOST_FLUSH: Duration = Duration::from_secs(30);
@@ -23,8 +26,10 @@ pub(crate) struct Models {
     /// The bytes that loaded models on one device may take together by their plans; what the machine had when the server began where
     /// absent.
     memory: Option<u64>,
-    /// Held while a model is loaded, so one is at a time, in the order of the requests.
-    loading: Arc<Mutex<()>>,
+    /// Which have memory, and which wait for some.
+    stages: watch::Sender<Stages>,
+    /// Held while a model is loaded, as what is half loaded cannot be counted.
+    loading: Mutex<()>,
     /// What models that were let go did with prompts on disk.
     gone: std::sync::Mutex<PromptCacheUsage>,
     /// The number of uses so far.
@@ -48,6 +53,8 @@ pub(crate) struct Listed {
     report: Report,
     /// Read by whoever computes with it; written by the one that loads it or lets it go, which therefore waits for them.
     loaded: Arc<RwLock<Option<Loaded>>>,
+    /// Who loads it has this.
+    turn: Arc<Mutex<()>>,
     last_use: AtomicU64,
 }
 
@@ -139,7 +146,8 @@ impl Listed {
     fn new(mut source: Source, report: Report, loaded: Option<Loaded>) -> Listed {
         let context = report.plan.as_ref().map(|plan| plan.context);
         source.builder = context.into_iter().fold(source.builder, ModelBuilder::context_length);
-        Listed { source, report, loaded: Arc::new(RwLock::new(loaded)), last_use: AtomicU64::new(0) }
+        let loaded = Arc::new(RwLock::new(loaded));
+        Listed { source, report, loaded, turn: Arc::default(), last_use: AtomicU64::new(0) }
     }
 
     pub(crate) fn names(&self) -> &[String] {
@@ -208,11 +216,12 @@ impl Listed {
 impl Models {
     /// The models `all`, at least one, each with names of its own.
     pub(crate) fn new(all: Vec<Listed>, memory: Option<u64>) -> Arc<Models> {
-        let all = all.into_iter().map(Arc::new).collect();
+        let stages = watch::Sender::new(Stages::new(&all));
         Arc::new(Models {
-            all,
+            all: all.into_iter().map(Arc::new).collect(),
             memory,
-            loading: Arc::default(),
+            stages,
+            loading: Mutex::default(),
             gone: std::sync::Mutex::default(),
             uses: AtomicU64::new(1),
         })
@@ -289,8 +298,7 @@ impl Models {
 
     /// Waits for the turn to load `listed`, and loads it unless another request has.
     async fn loaded_in_turn(self: &Arc<Models>, listed: &Arc<Listed>) -> Result<Read, Refusal> {
-        let turn = Arc::clone(&self.loading).lock_owned().await;
-        // Whoever writes has the turn, so this waits for nobody.
+        let turn = Arc::clone(&listed.turn).lock_owned().await;
         let read = Arc::clone(&listed.loaded).read_owned().await;
         if let Ok(loaded) = OwnedRwLockReadGuard::try_map(read, Option::as_ref) {
             return Ok(loaded);
@@ -301,51 +309,31 @@ impl Models {
     }
 
     async fn load(&self, listed: &Arc<Listed>, _turn: OwnedMutexGuard<()>) -> Result<Read, Refusal> {
+        let gone = || ApiError::of(&Error::Internal("a model that was just loaded is gone".into()), "");
+        let index = self.all.iter().position(|other| Arc::ptr_eq(other, listed)).ok_or_else(gone)?;
         let mut place = Arc::clone(&listed.loaded).write_owned().await;
-        while place.is_none() {
-            let source = Arc::clone(listed);
-            while self.is_full(listed) && self.let_one_go(listed).await {}
-            match blocking(move || Ok(source.source.load())).await? {
-                Ok(loaded) => *place = Some(loaded),
-                Err(error) if is_memory(&error) && self.let_one_go(listed).await => {}
-                Err(error) => {
+        self.room(index).await;
+        let loaded: Result<Loaded, Refusal> = loop {
+            let (source, turn) = (Arc::clone(listed), self.loading.lock().await);
+            let loaded = blocking(move || Ok(source.source.load())).await;
+            drop(turn);
+            match loaded {
+                Ok(Err(error)) if is_memory(&error) && self.more_room(index).await => {}
+                Ok(Err(error)) => {
                     let name = &listed.names()[0];
                     tell(format_args!("{name} could not be loaded: {error}"));
                     let message = format!("the model {name:?} cannot be loaded now; the log of the server says why");
-                    return Err(ApiError::new(503, message, None, Some("model_not_loaded")).into());
+                    break Err(ApiError::new(503, message, None, Some("model_not_loaded")).into());
                 }
+                Ok(Ok(loaded)) => break Ok(loaded),
+                Err(refusal) => break Err(refusal),
             }
-        }
-        let internal = |_| ApiError::of(&Error::Internal("a model that was just loaded is gone".into()), "");
-        Ok(OwnedRwLockReadGuard::try_map(place.downgrade(), Option::as_ref).map_err(internal)?)
-    }
-
-    /// The other models that are loaded on the device of `listed`.
-    fn beside<'m>(&'m self, listed: &'m Listed) -> impl Iterator<Item = &'m Listed> {
-        let is_beside = |other: &&Listed| !std::ptr::eq(*other, listed) && other.report.device == listed.report.device;
-        self.iter().filter(is_beside).filter(|other| other.is_loaded())
-    }
-
-    /// Whether `listed` does not fit beside the models that are loaded.
-    fn is_full(&self, listed: &Listed) -> bool {
-        let available = listed.report.plan.as_ref().map_or(0, |plan| plan.available);
-        let taken = self.beside(listed).map(Listed::planned).fold(listed.planned(), u64::saturating_add);
-        taken > self.memory.unwrap_or(available)
-    }
-
-    /// Lets the model go that was used longest ago among those beside `listed` that nobody computes with, else among all of them.
-    /// Whether there is one.
-    async fn let_one_go(&self, listed: &Listed) -> bool {
-        let oldest = self.beside(listed).min_by_key(|other| {
-            let is_used = other.loaded.try_write().is_err();
-            (is_used, other.last_use.load(Ordering::Relaxed))
-        });
-        let Some(oldest) = oldest else { return false };
-        tell(format_args!("{} makes room for {}", oldest.names()[0], listed.names()[0]));
-        let usage = oldest.let_go().await;
-        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-        *gone = together(&gone, &usage);
-        true
+        };
+        let loaded = loaded.inspect_err(|_| self.settle(index, false))?;
+        *place = Some(loaded);
+        let read = OwnedRwLockReadGuard::try_map(place.downgrade(), Option::as_ref).map_err(|_| gone())?;
+        self.settle(index, true);
+        Ok(read)
     }
 
     /// All names, as OpenAI lists models.

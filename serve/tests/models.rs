@@ -41,13 +41,13 @@ fn streamed(server: &Server, model: &str, tokens: usize) -> Value {
     events.iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect::<String>().into()
 }
 
-/// A server of three models of the same file, as many of which fit as `fit`, and answers that go on until their clients leave.
-fn same_thrice(fit: u64, options: &[&str]) -> (Server, impl Fn(&Server, &str) -> TcpStream) {
+/// A server of models of these names and the same file, as many of which fit as `fit`, and answers that go on until their clients leave.
+fn same(names: &[&str], fit: u64, options: &[&str]) -> (Server, impl Fn(&Server, &str) -> TcpStream) {
     let path = fixture("models/llama-3.1/bf16");
     let report = UnifiedModelFactory::builder().context_length(100_000).sessions(4).diagnose(&path);
     let memory = format!("--model-memory={}", fit * report.plan.expect("a plan").total);
     let mut command = Command::new(env!("CARGO_BIN_EXE_serve"));
-    command.args(["a", "b", "c"].map(|name| format!("--model={name}={}", path.display())));
+    command.args(names.iter().map(|name| format!("--model={name}={}", path.display())));
     let server = start(command.args(["--port", "0", "--context=100000", &memory]).args(options));
     let endless = |server: &Server, model: &str| {
         let mut body = text(model, 90_000);
@@ -61,7 +61,7 @@ fn same_thrice(fit: u64, options: &[&str]) -> (Server, impl Fn(&Server, &str) ->
 
 #[test]
 fn who_waited_for_a_model_is_computed_at_once_with_the_others() {
-    let (server, endless) = same_thrice(1, &[]);
+    let (server, endless) = same(&["a", "b"], 1, &[]);
     let first = endless(&server, "a");
     thread::scope(|scope| {
         let long = scope.spawn(|| endless(&server, "b"));
@@ -77,7 +77,7 @@ fn who_waited_for_a_model_is_computed_at_once_with_the_others() {
 
 #[test]
 fn who_waits_for_a_model_takes_no_place_from_others() {
-    let (server, endless) = same_thrice(2, &["--sessions", "3"]);
+    let (server, endless) = same(&["a", "b", "c"], 2, &["--sessions", "3"]);
     let clients = ["a", "b"].map(|name| endless(&server, name));
     thread::scope(|scope| {
         let waits = scope.spawn(|| answer(&server, "c", 1));
@@ -86,6 +86,36 @@ fn who_waits_for_a_model_takes_no_place_from_others() {
         assert_eq!(server.metric("serve_waiting"), 1, "it waits for the first one's memory");
         drop(clients);
         waits.join().expect("it is computed after them");
+    });
+}
+
+#[test]
+fn who_waits_for_a_model_to_go_keeps_no_others_from_being_loaded() {
+    let (server, endless) = same(&["a", "b", "c", "d", "e"], 2, &[]);
+    let [first, second] = ["a", "b"].map(|name| endless(&server, name));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| answer(&server, "c", 1));
+        server.wait_for("serve_waiting", |waiting| waiting == 1);
+        drop(second);
+        server.wait_for("serve_running", |running| running == 1);
+        // The memory of the first one is promised, and that of the second one can be had.
+        answer(&server, "d", 1);
+        answer(&server, "b", 1);
+        assert_eq!(server.metric("serve_waiting"), 1, "it waits for the first one's answer");
+        assert_eq!(loaded(&server), ["b"]);
+        drop(first);
+        waits.join().expect("it is computed then");
+    });
+    server.wait_for("serve_running", |running| running == 0);
+    // All that could be let go is promised, so who comes then waits, and nobody waits forever.
+    let clients = ["b", "c"].map(|name| endless(&server, name));
+    thread::scope(|scope| {
+        let waiting = ["a", "d", "e", "a"].map(|name| scope.spawn(|| answer(&server, name, 1)));
+        server.wait_for("serve_waiting", |waiting| waiting == 4);
+        drop(clients);
+        for waits in waiting {
+            waits.join().expect("it is computed");
+        }
     });
 }
 
