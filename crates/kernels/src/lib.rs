@@ -161,7 +161,8 @@ impl Kernel {
         self.multiply(weight, scales, None, input, y)
     }
 
-    /// The same with products multiplied by a scale for each row, or by one for all. Panics when there are not as many.
+    /// Like [`matmul`](Self::matmul), with products multiplied by a scale for each row of the weight, or by one for all. Panics when
+    /// there are not as many.
     ///
     /// # Errors
     /// As [`matmul`](Self::matmul).
