@@ -110,6 +110,33 @@ fn prompts_outlive_their_server() {
     assert_eq!(last.metric("serve_prompt_cache_damaged"), 0);
 }
 
+/// Servers on one folder at the same time: each finds what the other has written since it began, also after what it has itself.
+#[test]
+fn servers_find_what_others_write_while_they_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("prompts");
+    let option = path.to_str().expect("UTF-8");
+    let [one, two] = [(); 2].map(|()| start(&["--prompt-cache", option]));
+    let long = ids(12, 3 * PAGE + 40);
+    // Each is asked first for what nobody has yet.
+    assert_eq!([(&one, 13), (&two, 14)].map(|(server, seed)| held(server, &ids(seed, PAGE + 40), None)), [0, 0]);
+    assert_eq!(held(&one, &long[..PAGE + 40], None), 0);
+    one.wait_for("serve_prompt_cache_written", |entries| entries == 2);
+    assert_eq!(held(&two, &long, None), PAGE);
+    two.wait_for("serve_prompt_cache_written", |entries| entries == 3);
+    assert_eq!(held(&one, &long, None), 3 * PAGE);
+    for server in [&one, &two] {
+        let all = bytes_of(&path);
+        server.wait_for("serve_prompt_cache_bytes", |bytes| bytes == all);
+    }
+}
+
+/// The bytes of all entries in a folder.
+fn bytes_of(path: &std::path::Path) -> u64 {
+    let files = std::fs::read_dir(path).expect("a folder").map(|file| file.expect("a file"));
+    files.map(|file| file.metadata().expect("it is there").len()).sum()
+}
+
 /// Where callers may not learn of each other, what is of one request is not on disk, though the numbers of requests begin anew.
 #[test]
 fn what_is_of_one_request_is_not_on_disk() {

@@ -132,6 +132,17 @@ impl Folder {
                 let _ = file.and_then(|(file, _)| file.set_modified(used)); // then it is removed sooner
             }
         }
+        self.recount();
+    }
+
+    /// Counts the bytes of all entries anew, if other processes have written or removed some.
+    fn recount(&self) {
+        let modified = self.modified();
+        let known = &mut *self.known();
+        if known.modified != modified {
+            known.bytes = self.entries().iter().map(|found| found.bytes).sum();
+            known.modified = modified;
+        }
     }
 
     /// Reads `entry` into `parts`. What is not as it was written is removed.
@@ -234,16 +245,23 @@ impl Folder {
         }
     }
 
-    /// The entries that are there. What a process that was killed has left is removed; other files are left as they are.
+    /// The entries that are there, while nobody else writes. What a process that was killed has left is removed; other files are left as
+    /// they are.
     fn found(&self) -> Vec<Found> {
+        for file in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let is_left = |name: &str| name.starts_with(Kept::Privately.temporary()) && name.ends_with(".tmp");
+            if file.file_name().to_str().is_some_and(is_left) && file.file_type().is_ok_and(|kind| kind.is_file()) {
+                let _ = fs::remove_file(file.path());
+            }
+        }
+        self.entries()
+    }
+
+    fn entries(&self) -> Vec<Found> {
         let Ok(files) = fs::read_dir(&self.path) else { return Vec::new() };
         let found = |file: fs::DirEntry| {
             let (name, metadata) = (file.file_name().into_string().ok()?, file.metadata().ok()?);
             if !metadata.is_file() {
-                return None;
-            }
-            if name.starts_with(Kept::Privately.temporary()) && name.ends_with(".tmp") {
-                let _ = fs::remove_file(file.path());
                 return None;
             }
             let (key, part) = name.split_once('.')?;
@@ -415,6 +433,10 @@ mod tests {
             assert_eq!(held(&two), expected);
         }
         assert!(one.bytes() <= 1000);
+        // What the other one has written and removed is counted when a prompt is used.
+        assert_ne!(two.bytes(), one.bytes());
+        used(&two, &[]);
+        assert_eq!(two.bytes(), one.bytes());
         let other = Folder::open(&path, 300).unwrap();
         assert!(other.bytes() <= 300 && held(&other).len() == 1);
         assert!(!put(&other, &entry(9, Part::Page), &[0; 300]) && held(&other).len() == 1);
