@@ -299,8 +299,8 @@ impl Band<'_> {
                         continue;
                     }
                     let of_rows = OfRows {
-                        sums: sums_of_rows[row..].first_chunk().unwrap_or(&[0; ROWS]),
-                        scales: scales[row..].first_chunk().unwrap_or(&[0.0; ROWS]),
+                        sums: &sums_of_rows.as_chunks().0[row / ROWS],
+                        scales: &scales.as_chunks().0[row / ROWS],
                     };
                     let rows = ROWS.min(self.weight.len() / self.row_bytes - row);
                     let first_token = (first + group) * ROWS;
