@@ -105,7 +105,10 @@ impl Model {
     /// `Files` for an adapter that is damaged, asks for what is not computed, or is of another model, by file, key and tensor; `Adapter`
     /// for a model on a GPU; `Engine` when the sessions of the model leave too little memory (`CacheBudget`); `Io`.
     pub fn load_adapter(&self, path: impl AsRef<Path>) -> Result<Adapter> {
-        let path = path.as_ref();
+        self.adapter_at(path.as_ref())
+    }
+
+    fn adapter_at(&self, path: &Path) -> Result<Adapter> {
         let _span = info_span!("adapter", path = %path.display()).entered();
         let (compute, spec) = (self.compute(), self.spec());
         if !compute.takes_adapters() {

@@ -224,7 +224,11 @@ impl ModelBuilder {
     /// Tells what `path` holds and whether it runs on `hardware`, this machine or a described one. If a draft model does not run
     /// there, this is the draft model's report. Vocabularies are compared only when models are loaded.
     pub fn diagnose_on(&self, path: impl AsRef<Path>, hardware: &Hardware) -> Report {
-        let path = path.as_ref();
+        self.diagnose_path(path.as_ref(), hardware)
+    }
+
+    // What is generic is compiled with the caller's crate, by its optimizations: only what converts.
+    fn diagnose_path(&self, path: &Path, hardware: &Hardware) -> Report {
         let with_draft = match self.with_draft(hardware) {
             Ok((builder, _)) => builder,
             Err(report) => return *report,
@@ -242,9 +246,13 @@ impl ModelBuilder {
     /// [`Error::Draft`] for one that cannot guess for the model; [`Error::Option`] when the context or the number of threads is
     /// out of its range; [`Error::Cancelled`].
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Model> {
+        self.load_path(path.as_ref())
+    }
+
+    fn load_path(&self, path: &Path) -> Result<Model> {
         self.check()?;
         self.cancel.check()?;
-        let (start, path) = (Instant::now(), path.as_ref());
+        let start = Instant::now();
         let _span = info_span!("load", path = %path.display(), variant = field::Empty).entered();
         let hardware = self.hardware();
         let (with_draft, draft) = self.with_draft(&hardware).map_err(Error::Refused)?;

@@ -67,7 +67,11 @@ impl Session {
     /// # Errors
     /// `Io`; `SessionFile` for a model on a GPU.
     pub fn save(&self, path: impl AsRef<Path>, digest: WeightsDigest) -> Result<()> {
-        let (path, model) = (path.as_ref(), self.model());
+        self.save_to(path.as_ref(), digest)
+    }
+
+    fn save_to(&self, path: &Path, digest: WeightsDigest) -> Result<()> {
+        let model = self.model();
         let span = info_span!("save", path = %path.display(), tokens = self.len(), bytes = field::Empty).entered();
         let (decoder, fingerprint) = on_processor(model, path)?;
         let (cache, rotation) = self.cache();
@@ -123,7 +127,10 @@ impl Model {
     /// The errors of [`restore`](Self::restore), and `SessionFile` for an adapter of the file that is not given; `Adapter` for one of
     /// another model.
     pub fn restore_with(&self, path: impl AsRef<Path>, adapters: &[Adapter]) -> Result<Session> {
-        let path = path.as_ref();
+        self.restore_from(path.as_ref(), adapters)
+    }
+
+    fn restore_from(&self, path: &Path, adapters: &[Adapter]) -> Result<Session> {
         let _span =
             info_span!("restore", path = %path.display(), tokens = field::Empty, bytes = field::Empty).entered();
         let (decoder, fingerprint) = on_processor(self, path)?;

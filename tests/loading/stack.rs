@@ -3,7 +3,8 @@
 
 use crate::common;
 
-use model_factory::{GenerateOptions, Grammar, Message, Session};
+use model_factory::{GenerateOptions, Grammar, Message, Model, ModelBuilder, Session};
+use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -69,6 +70,44 @@ fn nested() -> TempDir {
     folder
 }
 
+fn options() -> GenerateOptions {
+    GenerateOptions::default().max_tokens(6).temperature(0.8).top_p(0.9).logprobs(5).stop("never")
+}
+
+// Functions of their own, as a frame of what is not optimised has room for everything that is made in it.
+fn diagnose(builder: &ModelBuilder, path: &Path) {
+    assert_eq!(builder.diagnose(path).exit_code, 0);
+}
+
+fn load(builder: &ModelBuilder, path: &Path) {
+    drop(builder.load(path).unwrap());
+}
+
+fn generate(model: &Model) {
+    drop(model.generate("Once upon a time", &options()).unwrap().text().unwrap());
+}
+
+fn chat(model: &Model) {
+    if !model.spec().tokenizer.chat_templates.is_empty() {
+        drop(model.chat(&[Message::user("Hi")], &options()).unwrap().text().unwrap());
+    }
+}
+
+fn constrained(model: &Model) {
+    let object = serde_json::json!({"type": "object"});
+    let nested = format!("{}a{}", "(b*".repeat(80), ")*".repeat(80));
+    for grammar in [Grammar::json_schema(object), Grammar::regex(nested)] {
+        drop(model.generate("Once", &options().grammar(&grammar)).unwrap().text().unwrap());
+    }
+}
+
+fn logits(model: &Model) {
+    let ids: Vec<u32> = (5..250).collect();
+    let (mut one, mut two) = (model.session(), model.session());
+    one.logits(&ids).unwrap();
+    Session::batch(&mut [(&mut one, &ids[..1]), (&mut two, &ids[..1])]).unwrap();
+}
+
 #[test]
 #[ignore = "run by the others"]
 fn in_a_small_thread() {
@@ -80,32 +119,14 @@ fn in_a_small_thread() {
         let builder = common::builder().threads(2);
         // What another thread has loaded is enough for what comes after it.
         let loaded = (!matches!(task.as_str(), "diagnose" | "load")).then(|| builder.load(&path).unwrap());
-        let work = move || {
-            let options =
-                GenerateOptions::default().max_tokens(6).temperature(0.8).top_p(0.9).logprobs(5).stop("never");
-            match (task.as_str(), loaded) {
-                ("diagnose", _) => assert_eq!(builder.diagnose(&path).exit_code, 0),
-                ("load", _) => drop(builder.load(&path).unwrap()),
-                ("generate", Some(model)) => {
-                    drop(model.generate("Once upon a time", &options).unwrap().text().unwrap())
-                }
-                ("chat", Some(model)) if model.spec().tokenizer.chat_templates.is_empty() => {}
-                ("chat", Some(model)) => drop(model.chat(&[Message::user("Hi")], &options).unwrap().text().unwrap()),
-                ("constrained", Some(model)) => {
-                    let object = serde_json::json!({"type": "object"});
-                    let nested = format!("{}a{}", "(b*".repeat(80), ")*".repeat(80));
-                    for grammar in [Grammar::json_schema(object), Grammar::regex(nested)] {
-                        drop(model.generate("Once", &options.clone().grammar(&grammar)).unwrap().text().unwrap());
-                    }
-                }
-                ("logits", Some(model)) => {
-                    let ids: Vec<u32> = (5..250).collect();
-                    let (mut one, mut two) = (model.session(), model.session());
-                    one.logits(&ids).unwrap();
-                    Session::batch(&mut [(&mut one, &ids[..1]), (&mut two, &ids[..1])]).unwrap();
-                }
-                (other, _) => panic!("{other} is no task"),
-            }
+        let work = move || match (task.as_str(), loaded) {
+            ("diagnose", _) => diagnose(&builder, &path),
+            ("load", _) => load(&builder, &path),
+            ("generate", Some(model)) => generate(&model),
+            ("chat", Some(model)) => chat(&model),
+            ("constrained", Some(model)) => constrained(&model),
+            ("logits", Some(model)) => logits(&model),
+            (other, _) => panic!("{other} is no task"),
         };
         let thread = std::thread::Builder::new().name("small".into()).stack_size(bytes).spawn(work).unwrap();
         thread.join().unwrap();
