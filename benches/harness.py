@@ -3,11 +3,12 @@
     python benches/harness.py ours='target/release/serve MODEL.gguf --port {port}' \\
         theirs='llama-server -m MODEL.gguf --no-repack --port {port}' -r 5
 
-Each argument is a name and the command that serves at `{port}`; all of them run, and one at a time is asked. `choice` is multiple
-choice: four endings of each question after the same examples, with `echo` and `logprobs`, as `local-completions` sends them. A server
-that refuses `echo` is asked for a token's `logprobs` after the same prompts in its place, which is less: no row but the last one. `text`
-is 16 tokens after short prompts that differ. Every round has prompts of its own, so none is known from before. A table goes to standard
-error, one JSON object with all rounds to standard output.
+Each argument is a name and the command that serves at `{port}`; all of them run, and one at a time is asked. `choice`
+is multiple choice: four endings of each question after the same examples, with `echo` and `logprobs`, as
+`local-completions` sends them. A server that refuses `echo` is asked for a token's `logprobs` after the same prompts in its
+place, so it computes only the logits of the last position. `text` is 16 tokens after short prompts that differ. Every
+round has prompts of its own, so none is known from before. A table goes to standard error, one JSON object with all
+rounds to standard output.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 WHO = ["a fox", "a cat", "a dog", "a boy", "a girl", "a bear", "a man", "a bird"]
+LOADED = 600  # seconds in which a server has to load its model
 DID = ["went to the park.", "saw a red ball.", "was very happy.", "wanted to play."]
 
 
@@ -41,13 +43,18 @@ def start(command: str) -> tuple[subprocess.Popen, str]:
         port = free.getsockname()[1]
     server = subprocess.Popen(shlex.split(command.format(port=port)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
-    while server.poll() is None:
+    refused = None
+    for _ in range(5 * LOADED):
+        if server.poll() is not None:
+            sys.exit(f"{command}: ended with {server.returncode}")
         try:
             post(url, {"prompt": "Once", "max_tokens": 1})
             return server, url
-        except (urllib.error.URLError, ConnectionError):
+        except (urllib.error.URLError, ConnectionError) as error:
+            refused = error
             time.sleep(0.2)
-    sys.exit(f"{command}: ended with {server.returncode}")
+    server.kill()
+    sys.exit(f"{command}: no answer in {LOADED} s: {refused}")
 
 
 def choice(seed: int, questions: int, echo: bool) -> list[dict]:

@@ -362,8 +362,8 @@ async fn description() -> impl IntoResponse {
 }
 
 async fn one_model(State(server): State<Arc<Server>>, Path(id): Path<String>) -> Answer {
-    server.models.find(Some(&id))?;
-    let mut models = server.models.json().filter(|model| model["id"] == *id);
+    let (_, name, _) = server.models.find(Some(&id))?;
+    let mut models = server.models.json().filter(|model| model["id"] == *name);
     Ok(json_body(models.next().unwrap_or_default().to_string()))
 }
 

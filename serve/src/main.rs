@@ -41,7 +41,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -193,12 +193,13 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         keep_alive: Duration::from_secs(arguments.keep_alive),
         cancel: CancellationToken::new(),
     });
-    finish([runtime, large], listen(server, address, arguments)).map_err(failed)?;
-    exporter.shut_down(Duration::from_secs(arguments.shutdown_timeout));
-    if !models.flush(Duration::from_secs(arguments.shutdown_timeout)) {
-        common::tell("not all of the last prompts is in the prompt cache");
+    let served = finish([runtime, large], listen(server, address, arguments)).map_err(failed);
+    let end = Instant::now() + Duration::from_secs(arguments.shutdown_timeout);
+    if !models.flush(end) {
+        common::tell("some of the last prompts were not written to the prompt cache");
     }
-    Ok(())
+    exporter.shut_down(end.saturating_duration_since(Instant::now()));
+    served
 }
 
 /// Ends the process with what is wrong about its options.
@@ -360,7 +361,6 @@ async fn told_to_stop() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     #[test]
     fn a_prompt_cache_is_a_folder_and_a_size() {

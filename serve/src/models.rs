@@ -53,6 +53,8 @@ pub(crate) struct Listed {
     report: Report,
     /// Read by whoever computes with it; written by the one that loads it or lets it go, which therefore waits for them.
     loaded: Arc<RwLock<Option<Loaded>>>,
+    /// The model while its memory is taken, also while somebody waits for the lock above.
+    model: std::sync::Mutex<Option<Model>>,
     /// Who loads it has this.
     turn: Arc<Mutex<()>>,
     last_use: AtomicU64,
@@ -146,8 +148,9 @@ impl Listed {
     fn new(mut source: Source, report: Report, loaded: Option<Loaded>) -> Listed {
         let context = report.plan.as_ref().map(|plan| plan.context);
         source.builder = context.into_iter().fold(source.builder, ModelBuilder::context_length);
+        let model = std::sync::Mutex::new(loaded.as_ref().map(|loaded| loaded.model.clone()));
         let loaded = Arc::new(RwLock::new(loaded));
-        Listed { source, report, loaded, turn: Arc::default(), last_use: AtomicU64::new(0) }
+        Listed { source, report, loaded, model, turn: Arc::default(), last_use: AtomicU64::new(0) }
     }
 
     pub(crate) fn names(&self) -> &[String] {
@@ -174,7 +177,7 @@ impl Listed {
     }
 
     pub(crate) fn is_loaded(&self) -> bool {
-        self.loaded.try_read().is_ok_and(|loaded| loaded.is_some())
+        self.peek(|model| model.is_some())
     }
 
     fn planned(&self) -> u64 {
@@ -196,20 +199,32 @@ impl Listed {
 
     /// What `of` makes of the model, if it is loaded.
     pub(crate) fn peek<T>(&self, of: impl FnOnce(Option<&Model>) -> T) -> T {
-        let loaded = self.loaded.try_read().ok();
-        of(loaded.as_ref().and_then(|loaded| loaded.as_ref()).map(|loaded| &loaded.model))
+        of(self.model.lock().unwrap_or_else(PoisonError::into_inner).as_ref())
     }
 
-    /// Waits until nobody computes with it, and frees its memory. What it did with prompts on disk until then.
-    async fn let_go(&self) -> PromptCacheUsage {
-        let loaded = self.loaded.write().await.take();
-        // It may write the last prompts to disk first.
-        let drop_it = move || {
-            let Some(Loaded { model, .. }) = loaded else { return Ok(None) };
-            model.flush_prompt_cache(MOST_FLUSH);
-            Ok(model.prompt_cache_usage())
+    fn set_model(&self, model: Option<Model>) -> Option<Model> {
+        std::mem::replace(&mut *self.model.lock().unwrap_or_else(PoisonError::into_inner), model)
+    }
+
+    /// Waits until nobody computes with it and its last prompts are on disk, and frees its memory. What it did with prompts on disk
+    /// is added to `gone`.
+    async fn let_go(&self, gone: &std::sync::Mutex<PromptCacheUsage>) {
+        let Some(loaded) = self.loaded.write().await.take() else { return };
+        let flush = move || {
+            loaded.model.flush_prompt_cache(MOST_FLUSH);
+            Ok(loaded.model.prompt_cache_usage())
         };
-        blocking(drop_it).await.ok().flatten().unwrap_or_default() // nothing fails in it
+        let usage = blocking(flush).await.ok().flatten(); // nothing fails in it
+        let model = {
+            let mut gone = gone.lock().unwrap_or_else(PoisonError::into_inner);
+            *gone = usage.map_or(*gone, |usage| together(&gone, &usage));
+            self.set_model(None)
+        };
+        let free = move || {
+            drop(model);
+            Ok(())
+        };
+        let _ = blocking(free).await; // nothing fails in it
     }
 }
 
@@ -231,23 +246,22 @@ impl Models {
         self.all.iter().map(|listed| &**listed)
     }
 
-    /// What `of` makes of each model that is loaded, but for one that is just let go.
+    /// What `of` makes of each model that is loaded.
     pub(crate) fn loaded<T>(&self, mut of: impl FnMut(&Model) -> T) -> Vec<T> {
-        let each = self.all.iter().filter_map(|listed| listed.loaded.try_read().ok());
-        each.filter_map(|loaded| loaded.as_ref().map(|loaded| of(&loaded.model))).collect()
+        self.all.iter().filter_map(|listed| listed.peek(|model| model.map(&mut of))).collect()
     }
 
-    /// What was done with prompts on disk since the server began. All models have one folder.
+    /// What was done with prompts on disk since the server began. All models have one folder, of which the last one knows as much.
     pub(crate) fn prompt_cache_usage(&self) -> PromptCacheUsage {
-        let gone = *self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-        self.loaded(Model::prompt_cache_usage).iter().flatten().fold(gone, |all, usage| together(&all, usage))
+        let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        self.loaded(Model::prompt_cache_usage).iter().flatten().fold(*gone, |all, usage| together(&all, usage))
     }
 
-    /// Waits for what was computed of prompts to be on disk, at most for `limit`, and says whether it is.
-    pub(crate) fn flush(&self, limit: Duration) -> bool {
-        let end = Instant::now() + limit;
+    /// Waits for what was computed of prompts to be on disk, until `end` at most, and says whether it is.
+    pub(crate) fn flush(&self, end: Instant) -> bool {
         let flush = |model: &Model| model.flush_prompt_cache(end.saturating_duration_since(Instant::now()));
-        self.loaded(flush).into_iter().all(|is_done| is_done)
+        let done: Vec<bool> = self.loaded(Model::clone).iter().map(flush).collect();
+        done.into_iter().all(|is_done| is_done)
     }
 
     /// The model that `asked` is a name of, that name, and which adapter it names if it does.
@@ -313,12 +327,15 @@ impl Models {
         let index = self.all.iter().position(|other| Arc::ptr_eq(other, listed)).ok_or_else(gone)?;
         let mut place = Arc::clone(&listed.loaded).write_owned().await;
         self.room(index).await;
+        // Others are let go one by one, each once: requests may load them again meanwhile.
+        let mut left = self.all.len();
         let loaded: Result<Loaded, Refusal> = loop {
+            left -= 1;
             let (source, turn) = (Arc::clone(listed), self.loading.lock().await);
             let loaded = blocking(move || Ok(source.source.load())).await;
             drop(turn);
             match loaded {
-                Ok(Err(error)) if is_memory(&error) && self.more_room(index).await => {}
+                Ok(Err(error)) if left > 0 && is_memory(&error) && self.more_room(index).await => {}
                 Ok(Err(error)) => {
                     let name = &listed.names()[0];
                     tell(format_args!("{name} could not be loaded: {error}"));
@@ -330,6 +347,7 @@ impl Models {
             }
         };
         let loaded = loaded.inspect_err(|_| self.settle(index, false))?;
+        listed.set_model(Some(loaded.model.clone()));
         *place = Some(loaded);
         let read = OwnedRwLockReadGuard::try_map(place.downgrade(), Option::as_ref).map_err(|_| gone())?;
         self.settle(index, true);
@@ -349,16 +367,15 @@ impl Models {
     }
 }
 
-/// The sums of what two models did; the bytes of the folder are as the one that knows more of it says.
-fn together(one: &PromptCacheUsage, other: &PromptCacheUsage) -> PromptCacheUsage {
-    let mut both = *one;
-    both.bytes = one.bytes.max(other.bytes);
-    both.read += other.read;
-    both.read_bytes += other.read_bytes;
-    both.written += other.written;
-    both.written_bytes += other.written_bytes;
-    both.dropped += other.dropped;
-    both.damaged += other.damaged;
+/// The sums of what two models did; the bytes of the folder are as the later one counted them.
+fn together(earlier: &PromptCacheUsage, later: &PromptCacheUsage) -> PromptCacheUsage {
+    let mut both = *later;
+    both.read += earlier.read;
+    both.read_bytes += earlier.read_bytes;
+    both.written += earlier.written;
+    both.written_bytes += earlier.written_bytes;
+    both.dropped += earlier.dropped;
+    both.damaged += earlier.damaged;
     both
 }
 

@@ -102,7 +102,7 @@ fn who_waits_for_a_model_to_go_keeps_no_others_from_being_loaded() {
         answer(&server, "d", 1);
         answer(&server, "b", 1);
         assert_eq!(server.metric("serve_waiting"), 1, "it waits for the first one's answer");
-        assert_eq!(loaded(&server), ["b"]);
+        assert_eq!(loaded(&server), ["a", "b"], "the first one still answers");
         drop(first);
         waits.join().expect("it is computed then");
     });
@@ -146,6 +146,7 @@ fn each_model_is_loaded_when_it_is_asked_for() {
     assert!(refused.to_string().contains("bert"), "it names those that are there: {refused}");
     let (status, listed) = server.get("/v1/models/org/llama");
     assert!(status == 200 && listed.contains("\"unloaded\""), "{listed}");
+    assert_eq!(server.get("/v1/models/org/llama:latest"), (status, listed), "Ollama's clients add a tag");
     let names = |path: &str| -> Vec<Value> {
         let listed: Value = serde_json::from_str(&server.get(path).1).expect("JSON");
         listed["models"].as_array().expect("a list").iter().map(|model| model["name"].clone()).collect()

@@ -3,9 +3,8 @@
 //! Memory is promised before it is there: those that wait, are loaded or are being loaded fit together, and those that go have it
 //! until their answers have ended. So who waits for one model to go keeps nobody from loading another.
 
-use super::{Listed, Models, together};
+use super::{Listed, Models};
 use crate::common::tell;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 /// What memory a model has.
@@ -25,9 +24,12 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct Stages {
     of: Vec<Stage>,
-    /// Those to which no memory is promised yet, in the order of their requests.
-    waiting: Vec<usize>,
+    /// Those to which no memory is promised yet, in the order of their requests, and how many others each has let pass.
+    waiting: Vec<(usize, usize)>,
 }
+
+/// How many models may be promised memory before one that asked earlier and waits for others to be loaded.
+const MOST_PASSED: usize = 8;
 
 /// What comes next for a model that is to be loaded.
 enum Step {
@@ -46,7 +48,7 @@ impl Stages {
 impl Models {
     /// Waits until `index`, which is not loaded, has the memory that it is loaded into: others are let go for it.
     pub(super) async fn room(&self, index: usize) {
-        self.stages.send_modify(|stages| stages.waiting.push(index));
+        self.stages.send_modify(|stages| stages.waiting.push((index, 0)));
         let mut changes = self.stages.subscribe();
         loop {
             let mut step = Step::Wait;
@@ -95,10 +97,7 @@ impl Models {
     /// Waits until nobody computes with these, and frees their memory.
     async fn let_go(&self, victims: &[usize]) {
         for index in victims {
-            let usage = self.all[*index].let_go().await;
-            let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
-            *gone = together(&gone, &usage);
-            drop(gone);
+            self.all[*index].let_go(&self.gone).await;
             self.settle(*index, false);
         }
     }
@@ -106,12 +105,13 @@ impl Models {
     fn step(&self, stages: &mut Stages, index: usize) -> Step {
         let victims = match stages.of[index] {
             Stage::Absent => {
-                let mut before = stages.waiting.iter().take_while(|other| **other != index);
-                if before.any(|other| self.victims(stages, *other).is_some()) {
+                let mut before = stages.waiting.iter().take_while(|(other, _)| *other != index);
+                if before.any(|(other, passed)| *passed == MOST_PASSED || self.victims(stages, *other).is_some()) {
                     return Step::Wait; // it takes its turn first
                 }
                 let Some(victims) = self.victims(stages, index) else { return Step::Wait };
-                stages.waiting.retain(|other| *other != index);
+                stages.waiting.iter_mut().take_while(|(other, _)| *other != index).for_each(|(_, passed)| *passed += 1);
+                stages.waiting.retain(|(other, _)| *other != index);
                 stages.of[index] = Stage::Promised;
                 victims
             }
@@ -187,5 +187,43 @@ impl Models {
     /// The bytes that models on the device of `index` may take together.
     fn memory(&self, index: usize) -> u64 {
         self.memory.unwrap_or_else(|| self.all[index].report.plan.as_ref().map_or(0, |plan| plan.available))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::Source;
+    use model_factory::UnifiedModelFactory;
+
+    #[test]
+    fn a_model_is_passed_by_so_many_others_and_no_more() {
+        let listed = |(index, context)| {
+            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/models/llama-3.1/bf16").into();
+            let builder = UnifiedModelFactory::builder().context_length(context);
+            Source { names: vec![format!("{index}")], path, builder, adapters: Vec::new() }.waiting().expect("it runs")
+        };
+        // The first one fits only by itself, the others fit together.
+        let all: Vec<Listed> = [100_000, 64, 64].into_iter().enumerate().map(listed).collect();
+        let (memory, small) = (all[0].planned(), all[1].planned());
+        assert!(2 * small <= memory, "{small} of {memory}");
+        let mut stages = Stages::new(&all);
+        let models = Models::new(all, Some(memory));
+        let ask = |stages: &mut Stages, index| {
+            stages.waiting.push((index, 0));
+            matches!(models.step(stages, index), Step::LetGo(victims) if victims.is_empty())
+        };
+        assert!(ask(&mut stages, 1) && matches!(models.step(&mut stages, 1), Step::Load));
+        assert!(!ask(&mut stages, 0), "it waits until the other is loaded");
+        // Each of the others is asked for while the other one is loaded, and gone when that one is there.
+        let (mut last, mut passed) = (1, 0);
+        while passed <= MOST_PASSED && ask(&mut stages, 3 - last) {
+            assert!(matches!(models.step(&mut stages, 3 - last), Step::Load));
+            stages.of[last] = Stage::Absent;
+            (last, passed) = (3 - last, passed + 1);
+        }
+        assert_eq!(passed, MOST_PASSED);
+        stages.of[last] = Stage::Loaded;
+        assert!(matches!(models.step(&mut stages, 0), Step::LetGo(victims) if victims == [last]), "it is its turn");
     }
 }
