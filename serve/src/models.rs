@@ -251,7 +251,7 @@ impl Models {
         self.all.iter().filter_map(|listed| listed.peek(|model| model.map(&mut of))).collect()
     }
 
-    /// What was done with prompts on disk since the server began. All models have one folder, of which the last one knows as much.
+    /// What was done with prompts on disk since the server began. All models have one folder: its bytes are as the last of them counted.
     pub(crate) fn prompt_cache_usage(&self) -> PromptCacheUsage {
         let gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         self.loaded(Model::prompt_cache_usage).iter().flatten().fold(*gone, |all, usage| together(&all, usage))
