@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 fn base() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/models/llama-3/bf16")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models/llama-3/bf16")
 }
 
 /// An adapter of rank 2 for the queries of both layers, whose tensors are zeros; `change` has its keys and tensors.

@@ -408,7 +408,7 @@ fn the_fixtures_of_compressed_tensors_run() {
         ("llama-dynamic-tensor", "weights by channel, activations dynamic by tensor"),
         ("llama-naive", "weights by channel, activations dynamic by token"),
     ];
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/int8");
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/int8");
     for (name, words) in cases {
         let report = table::judge(&root.join(name));
         assert!(report.verdict.runs(), "{name}: {}", report.first_line());
@@ -503,7 +503,8 @@ fn packed_integers_run() {
     ] {
         assert_eq!(model.words(), format!("compressed-tensors: {words}"), "{what}");
     }
-    for entry in std::fs::read_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/packed")).unwrap()
+    for entry in
+        std::fs::read_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/packed")).unwrap()
     {
         let report = table::judge(&entry.unwrap().path());
         assert!(report.verdict.runs(), "{}", report.first_line());

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// `fixtures/` of this checkout.
 fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
 
 /// From a laptop to the largest GPU.

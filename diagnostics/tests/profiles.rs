@@ -203,7 +203,7 @@ fn text_of_a_model_on_a_described_gpu() {
 /// The count of the first line, of the dtypes and of the evidence is that of what is refused.
 #[test]
 fn what_a_gpu_refuses_is_counted_alike() {
-    let int8 = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/int8/phi3");
+    let int8 = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/int8/phi3");
     for (spec, input) in [safetensors(&TINY_LLAMA, DType::BF16), read(&int8)] {
         let matrices = matrices_in_bf16(&spec);
         let report = assess(&spec, &input, &machine("t4"), &Policy::default());

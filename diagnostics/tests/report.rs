@@ -86,7 +86,7 @@ fn text_of_a_model_past_one_machine() {
 
 /// The report of the file or folder `name` of the fixtures: tests run in the folder of their package.
 fn of_fixture(name: &str) -> Report {
-    diagnose(&Path::new("../fixtures").join(name), &machine("cpu-8gb"), &Policy::default())
+    diagnose(&Path::new("../../fixtures").join(name), &machine("cpu-8gb"), &Policy::default())
 }
 
 /// The report of `folder`, which is shown as `name`: lines are folded, and a temporary folder's path is of any length.
@@ -128,7 +128,7 @@ fn text_of_a_folder_of_models() {
         let to = folder.path().join(to);
         std::fs::create_dir_all(&to).expect("a folder");
         for file in files {
-            std::fs::copy(Path::new("../fixtures").join(from).join(file), to.join(file)).expect("a copy");
+            std::fs::copy(Path::new("../../fixtures").join(from).join(file), to.join(file)).expect("a copy");
         }
     };
     copy("", "", &["demo-q4_k_m.gguf"]);
@@ -146,13 +146,13 @@ fn text_of_an_ambiguous_folder() {
 
 #[test]
 fn text_of_a_folder_on_a_gpu() {
-    let report = diagnose(Path::new("../fixtures/models/smollm2"), &machine("t4"), &Policy::default());
+    let report = diagnose(Path::new("../../fixtures/models/smollm2"), &machine("t4"), &Policy::default());
     insta::assert_snapshot!("folder_on_a_gpu", report);
 }
 
 #[test]
 fn text_of_an_incomplete_checkpoint() {
-    let from = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/models/llama-3.1/f32-sharded");
+    let from = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/models/llama-3.1/f32-sharded");
     let folder = tempfile::tempdir().expect("a folder");
     for file in ["config.json", "model.safetensors.index.json", "model-00001-of-00003.safetensors"] {
         std::fs::copy(Path::new(from).join(file), folder.path().join(file)).expect("a copy");
@@ -163,7 +163,7 @@ fn text_of_an_incomplete_checkpoint() {
 #[test]
 fn text_of_an_architecture_nothing_here_runs() {
     let folder = tempfile::tempdir().expect("a folder");
-    let from = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/models/tinyllama/bf16");
+    let from = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/models/tinyllama/bf16");
     for file in ["model.safetensors", "tokenizer.json"] {
         std::fs::copy(Path::new(from).join(file), folder.path().join(file)).expect("a copy");
     }
@@ -188,7 +188,7 @@ fn text_of_a_model_on_a_gpu() {
 fn text_of_a_remote_model() {
     let folder = tempfile::tempdir().expect("a folder");
     for file in ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
-        std::fs::copy(Path::new("../fixtures/demo").join(file), folder.path().join(file)).expect("a copy");
+        std::fs::copy(Path::new("../../fixtures/demo").join(file), folder.path().join(file)).expect("a copy");
     }
     let here = this_machine("t4").with_build(&["cuda"]);
     let model = hub_model("org/demo", None, Some("v1.0"), &[]);

@@ -50,11 +50,12 @@ pub(crate) fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
 }
 
 /// A builder held to the instruction sets that `TEST_ISA` names (`avx2`, `portable`), or to none, on the device that
-/// `TEST_DEVICE` names (`cuda`), or on the processor.
+/// `TEST_DEVICE` names (`cuda`), or on the processor. With one thread, as two of models this small mostly wait for each other: tests of
+/// what threads could change ask for more.
 pub(crate) fn builder() -> ModelBuilder {
     let device = std::env::var("TEST_DEVICE").map_or(DeviceChoice::Cpu, |name| name.parse().expect("a device"));
     // What a test compares is computed, unless it is about prefixes.
-    let builder = UnifiedModelFactory::builder().device(device).prefix_caching(false);
+    let builder = UnifiedModelFactory::builder().device(device).threads(1).prefix_caching(false);
     match std::env::var("TEST_ISA") {
         Ok(name) => {
             let isa = Isa::named(&name).unwrap_or_else(|| panic!("TEST_ISA={name}: this machine does not have it"));

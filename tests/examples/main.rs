@@ -142,8 +142,8 @@ fn unread(name: &str, arguments: &[&str]) -> Option<i32> {
 fn a_reader_that_has_seen_enough_changes_no_verdict() {
     let path = model("llama-3.2/f32");
     let cases: [(&str, &[&str], i32); 11] = [
-        ("bench", &["-p", "4", "-n", "1", "-r", "1"], 0),
-        ("bench", &["-p", "4", "-n", "1", "-r", "1", "--json"], 0),
+        ("bench", &["-p", "4", "-n", "1", "-r", "1", "--threads", "1"], 0),
+        ("bench", &["-p", "4", "-n", "1", "-r", "1", "--threads", "1", "--json"], 0),
         ("bench", &["--device", "cuda"], 13),
         ("generate", &["--max-tokens", "4"], 0),
         ("generate", &["--max-tokens", "4", "--json"], 0),

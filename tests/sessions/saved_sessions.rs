@@ -53,17 +53,18 @@ fn every_family_goes_on_with_the_same_bits_in_a_model_that_is_loaded_anew() {
             scope.spawn(move || {
                 for (index, file) in files.iter().enumerate().filter(|(index, _)| index % 2 == half) {
                     // A page and a part of a tile; a part of the first tile; whole pages.
-                    restores(file, [[300, 256 + 64][index / 2 % 2], 5, 256], &path);
+                    let counts = [[300, 256 + 64][index / 2 % 2], 5, 256];
+                    restores(file, counts, 1 + index / 4 % 2, &path);
                 }
             });
         }
     });
 }
 
-/// Sessions of these numbers of tokens, saved by one model of `file` and restored by another.
-fn restores(file: &Path, counts: [usize; 3], path: &Path) {
+/// Sessions of these numbers of tokens, saved by one model of `file` with so many threads and restored by another with one.
+fn restores(file: &Path, counts: [usize; 3], threads: usize, path: &Path) {
     for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
-        let (model, anew) = (load(file, dtype, 2), load(file, dtype, 1));
+        let (model, anew) = (load(file, dtype, threads), load(file, dtype, 1));
         for count in counts {
             let count = count.min(model.context_length() - 65);
             let prompt: Vec<u32> = tokens(count, 320).iter().map(|id| id % model.spec().vocab as u32).collect();

@@ -4,6 +4,8 @@ mod columns;
 pub(crate) mod int8;
 pub(crate) mod quantize;
 mod rows;
+#[cfg(test)]
+mod tests;
 pub(crate) mod tiled;
 
 pub use columns::ColumnsMut;

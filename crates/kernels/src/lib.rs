@@ -27,13 +27,15 @@ pub mod isa;
 mod ops;
 mod order;
 mod output;
-mod references;
 mod scratch;
-pub(crate) mod testing;
 #[cfg(test)]
-mod tests;
+#[allow(dead_code)] // tests of products use more of it (tests/products)
+mod testing;
 pub mod threads;
 
+#[cfg(target_arch = "x86_64")]
+#[doc(hidden)] // for a test
+pub use arch::x86_64::prefetch::Reading;
 pub use attention::{KvElement, KvTile, Query, STATE, Scoring, Slope, TILE, attend, put_key, put_value};
 pub use dtypes::i8::int8_groups;
 pub use dtypes::scaled::{BlockScales, RunScales, ZeroPoints, multiply_with_zero_points};
@@ -56,7 +58,7 @@ pub use ops::vector::{
 };
 pub use scratch::{Scratch, swap_scratch};
 
-use dtypes::REGISTRY;
+use dtypes::registry;
 use dtypes::scaled::CallScales;
 use isa::Sets;
 use model_factory_dtypes::{DType, Tier};
@@ -114,14 +116,24 @@ impl fmt::Debug for Kernel {
 impl Kernel {
     /// The fastest kernel for `dtype` that `isa` can run; `None` when there is none for the dtype.
     pub fn select(dtype: DType, isa: Isa) -> Option<Kernel> {
-        let mut entries = REGISTRY.iter().copied().flatten();
-        let entry = entries.find(|entry| entry.dtype == dtype && isa.has(entry.sets))?;
-        Some(Kernel { name: entry.name, dtype, tier: entry.tier, form: entry.form, entry })
+        let entries = registry().iter().find(|entries| entries.first().is_some_and(|entry| entry.dtype == dtype))?;
+        Kernel::of(entries, isa)
+    }
+
+    /// The first of `entries` that `isa` can run.
+    fn of(entries: &'static [Registered], isa: Isa) -> Option<Kernel> {
+        let entry = entries.iter().find(|entry| isa.has(entry.sets))?;
+        Some(Kernel { name: entry.name, dtype: entry.dtype, tier: entry.tier, form: entry.form, entry })
     }
 
     /// The dtypes that have kernels.
     pub fn dtypes() -> impl Iterator<Item = DType> {
-        REGISTRY.iter().filter_map(|entries| entries.first()).map(|entry| entry.dtype)
+        registry().iter().filter_map(|entries| entries.first()).map(|entry| entry.dtype)
+    }
+
+    /// The names of all kernels that `isa` can run, of each dtype the fastest first.
+    pub fn names(isa: Isa) -> impl Iterator<Item = &'static str> {
+        registry().iter().copied().flatten().filter(move |entry| isa.has(entry.sets)).map(|entry| entry.name)
     }
 
     /// Bytes of one stored row of `inputs` elements. Panics when they are no whole number of blocks.

@@ -21,9 +21,9 @@ pub struct Scratch {
     pub(super) columns: (Lines<u8>, Lines<f32>, Lines<f32>),
 }
 
-#[cfg(test)]
 impl Scratch {
-    pub(super) fn bytes(&self) -> usize {
+    /// The bytes that it holds.
+    pub fn bytes(&self) -> usize {
         let Scratch { bytes, rows, floats, more_floats, ints, columns } = self;
         let bytes = [bytes, rows, &columns.0].map(|bytes| bytes.all().len());
         let floats = [floats, more_floats, &columns.1, &columns.2].map(|floats| size_of_val(floats.all()));

@@ -101,7 +101,8 @@ fn every_scheme_of_bitsandbytes_runs() {
     let keys = [("quant_type", "fp4"), ("use_double_quant", "false"), ("quant_storage", "uint8")];
     let keys = keys.map(|(key, value)| format!("quantization_config.bnb_4bit_{key} = {value}")).join(", ") + ": absent";
     assert!(absent.iter().any(|line| line.contains(&keys)), "{absent:?}");
-    for entry in std::fs::read_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/bnb")).unwrap() {
+    for entry in std::fs::read_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/bnb")).unwrap()
+    {
         let report = table::judge(&entry.unwrap().path());
         assert!(report.verdict.runs(), "{}", report.first_line());
     }

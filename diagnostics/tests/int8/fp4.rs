@@ -136,7 +136,8 @@ fn floats_of_four_bits_run() {
     ] {
         assert_eq!(model.words(), words);
     }
-    for entry in std::fs::read_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/fp4")).unwrap() {
+    for entry in std::fs::read_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/fp4")).unwrap()
+    {
         let report = table::judge(&entry.unwrap().path());
         assert!(report.verdict.runs(), "{}", report.first_line());
         let dtypes = report.model.unwrap().dtypes;

@@ -107,7 +107,8 @@ fn mlx_runs() {
     let [with_head, tied] = [with_head, tied].map(|tree| table::judge(&tree.path("")).model.unwrap());
     assert_eq!(with_head.parameters - tied.parameters, 32 * HIDDEN);
     assert!(tied.dtypes.iter().any(|summary| summary.dtype == DType::U6 && summary.tier == Some(Tier::Native)));
-    for entry in std::fs::read_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/mlx")).unwrap() {
+    for entry in std::fs::read_dir(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/mlx")).unwrap()
+    {
         let report = table::judge(&entry.unwrap().path());
         assert!(report.verdict.runs(), "{}", report.first_line());
         assert!(report.model.unwrap().quantization.starts_with("MLX: "));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// `fixtures/` of this checkout.
 fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
 
 /// Every model of the fixtures.

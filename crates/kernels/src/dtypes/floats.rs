@@ -42,7 +42,7 @@ macro_rules! float_kernels {
             dequantize,
         };
 
-        pub(super) const KERNELS: &[$crate::Registered] = {
+        pub(crate) const KERNELS: &[$crate::Registered] = {
             use $crate::isa::Sets;
             #[cfg(target_arch = "aarch64")]
             use $crate::arch::aarch64::neon;

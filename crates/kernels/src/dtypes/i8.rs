@@ -30,7 +30,7 @@ const PORTABLE: Registered = Registered {
     dequantize,
 };
 
-pub(super) const KERNELS: &[Registered] = &[
+pub(crate) const KERNELS: &[Registered] = &[
     #[cfg(target_arch = "x86_64")]
     PORTABLE.by("i8/amx", Sets::AMX, x86_64::amx::int8),
     #[cfg(target_arch = "x86_64")]

@@ -2,7 +2,7 @@
 
 use model_factory_dtypes::generation;
 use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// How far ahead weights are prefetched in the product with one token by AVX-512. The processor's own prefetch starts again
 /// with each page of 4096 bytes.
@@ -36,36 +36,33 @@ pub(crate) fn prefetch_near(bytes: *const u8, len: usize) {
 }
 
 /// How the product of a block dtype with one token by AVX-512 reads weights.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reading {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
     /// One row after the other.
-    OneStream,
+    OneStream = 1,
     /// Four rows in turns, each in a part of its own.
     FourStreams,
 }
 
+/// The way of this process; 0 until it is looked for.
+static READING: AtomicU8 = AtomicU8::new(0);
+
 impl Reading {
     /// The way that was measured to be faster: one stream on Zen 5, by a fifth; four on Zen 4, by up to a quarter.
     pub(crate) fn of_this_processor() -> Reading {
-        static READING: OnceLock<Reading> = OnceLock::new();
-        #[cfg(test)]
-        if let Some(reading) = FORCED.get() {
-            return reading;
+        match READING.load(Ordering::Relaxed) {
+            1 => Reading::OneStream,
+            2 => Reading::FourStreams,
+            _ => {
+                let faster = if generation().one_stream { Reading::OneStream } else { Reading::FourStreams };
+                faster.set();
+                faster
+            }
         }
-        *READING.get_or_init(|| if generation().one_stream { Reading::OneStream } else { Reading::FourStreams })
     }
-}
 
-#[cfg(test)]
-thread_local! {
-    static FORCED: std::cell::Cell<Option<Reading>> = const { std::cell::Cell::new(None) };
-}
-
-/// Calls `with` as on a processor that reads in this way.
-#[cfg(test)]
-pub(crate) fn reading_as<T>(reading: Reading, with: impl FnOnce() -> T) -> T {
-    FORCED.set(Some(reading));
-    let result = with();
-    FORCED.set(None);
-    result
+    /// Reads in this way from now on, which changes no bit.
+    pub fn set(self) {
+        READING.store(self as u8, Ordering::Relaxed);
+    }
 }

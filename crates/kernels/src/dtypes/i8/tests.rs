@@ -55,7 +55,7 @@ fn sums_are_exact_on_every_instruction_set() {
                 let x = activations(&mut random, tokens * inputs);
                 let rule = RULES[compared % RULES.len()];
                 for isa in each_isa() {
-                    let kernel = Kernel::select(DType::I8, isa).unwrap();
+                    let kernel = Kernel::of(KERNELS, isa).unwrap();
                     let input = prepare_over_others(isa, Form::Int8(rule), &x, inputs);
                     let mut y = vec![f32::NAN; rows * tokens];
                     kernel.matmul(&weight, &input, &mut y).unwrap();
@@ -80,7 +80,7 @@ fn the_largest_sums_fit() {
         // Different code computes 1, 2, 8 and 9 tokens.
         let (weight, x) = (vec![weight; 2 * inputs], vec![x; 9 * inputs]);
         for isa in each_isa() {
-            let kernel = Kernel::select(DType::I8, isa).unwrap();
+            let kernel = Kernel::of(KERNELS, isa).unwrap();
             for tokens in [1, 2, 8, 9] {
                 let input = Input::prepare(isa, Form::Int8(rule), &x[..tokens * inputs], inputs);
                 let mut y = vec![f32::NAN; 2 * tokens];
@@ -162,7 +162,7 @@ fn a_layer_is_what_the_rule_says() {
             if scales.len() > rows {
                 int8_groups(isa, &weight, scales, weight.len() / scales.len(), &input, &mut out).unwrap();
             } else {
-                let kernel = Kernel::select(DType::I8, isa).unwrap();
+                let kernel = Kernel::of(KERNELS, isa).unwrap();
                 kernel.matmul_row_scaled(isa, &weight, scales, &input, &mut out).unwrap();
             }
             let square = |x: f64| x * x;

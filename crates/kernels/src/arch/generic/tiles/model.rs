@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::dtypes::scaled::CallScales;
+use crate::dtypes::{bf16, i8};
 use crate::input::int8::Int8Rule;
 use crate::ops::vector::Floats;
 use crate::testing::{Random, as_rounded, oracle};
@@ -88,12 +89,16 @@ fn shapes() -> Vec<[usize; 3]> {
     shapes
 }
 
+fn kernel_of(dtype: DType, isa: Isa) -> Kernel {
+    Kernel::of(if dtype == DType::I8 { i8::KERNELS } else { bf16::KERNELS }, isa).unwrap()
+}
+
 /// The product by tiles in plain Rust, that of int8 by scales of rows.
 fn by_model(dtype: DType, weight: &[u8], scales: &[f32], x: &[f32], inputs: usize) -> Vec<f32> {
     let form = if dtype == DType::I8 { INT8_FORM } else { Form::Bf16 };
     let mut input = Input::prepare(Isa::portable(), form, x, inputs);
     input.arrange_for_tiles(None, Isa::portable()).unwrap();
-    let rows = weight.len() / Kernel::select(dtype, Isa::portable()).unwrap().row_bytes(inputs);
+    let rows = weight.len() / kernel_of(dtype, Isa::portable()).row_bytes(inputs);
     let mut y = vec![f32::NAN; rows * input.tokens()];
     let mut call = Call::new(weight, CallScales::InBlocks, &input, rows, &mut y);
     call.row_scales = (dtype == DType::I8).then_some(Floats::f32(scales));
@@ -140,7 +145,7 @@ fn the_model_multiplies() {
                 let own = by_model(dtype, &weight, &scales, &x[token * inputs..][..inputs], inputs);
                 assert_eq!(bits(&own), bits(&y[token * rows..][..rows]), "{what}: token {token}");
             }
-            let portable = Kernel::select(dtype, Isa::portable()).unwrap();
+            let portable = kernel_of(dtype, Isa::portable());
             if dtype == DType::I8 {
                 let input = Input::prepare(Isa::portable(), INT8_FORM, &x, inputs);
                 let expected = by_kernel(portable, Isa::portable(), &weight, &scales, &input);
@@ -189,7 +194,7 @@ fn the_processor_does_what_the_model_does() {
                     weight.iter().flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()).collect()
                 }
             };
-            let kernel = Kernel::select(dtype, isa).unwrap();
+            let kernel = kernel_of(dtype, isa);
             let form = if dtype == DType::I8 { INT8_FORM } else { Form::Bf16 };
             let input = Input::prepare(isa, form, &x, inputs);
             let scales = scales_of_rows(&mut random, rows);

@@ -1,12 +1,13 @@
 //! Every registered kernel against the f64 oracle, against itself in other shapes, and across instruction sets.
 
-use super::order::{GROUP, Order};
 use super::testing::{
     Random, as_rounded, each_isa, has_minima, lengths, multiply, oracle, product, set_scales, widened,
 };
-use super::{Form, Input, Isa, Kernel, REGISTRY, Scratch, swap_scratch};
-use crate::threads::Pool;
-use model_factory_dtypes::{DType, Tier, thread_bytes};
+use super::{DType, Form, Input, Isa, Kernel};
+use model_factory_dtypes::{Tier, thread_bytes};
+use model_factory_kernels::threads::Pool;
+use model_factory_kernels::{Scratch, swap_scratch};
+use std::collections::HashSet;
 
 const TOKENS: [usize; 15] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 14, 17, 64];
 const ROWS: [usize; 9] = [1, 2, 3, 4, 5, 15, 16, 17, 33];
@@ -19,6 +20,10 @@ const TOLERANCE: f64 = 70.0 * 6e-8;
 /// The bits of floats, which distinguish -0 from 0.
 fn bits(y: &[f32]) -> Vec<u32> {
     y.iter().map(|y| y.to_bits()).collect()
+}
+
+fn in_blocks(form: Form) -> bool {
+    matches!(form, Form::Q8 | Form::Q16)
 }
 
 fn kernels() -> Vec<(Kernel, Isa)> {
@@ -40,16 +45,13 @@ fn kernels_of(isas: Vec<Isa>) -> Vec<(Kernel, Isa)> {
 
 #[test]
 fn finds_every_registered_kernel() {
+    // Each is the fastest of a level that this machine has.
     let available = Isa::available();
-    let names: Vec<&str> = kernels_of(available.clone()).iter().map(|(kernel, _)| kernel.name).collect();
-    for entry in REGISTRY.iter().copied().flatten() {
-        // The best level need not have all sets: AVX-512 makes AVX-VNNI superfluous.
-        let has = available.iter().any(|isa| isa.has(entry.sets));
-        assert_eq!(names.contains(&entry.name), has, "{}", entry.name);
-    }
-    for entries in REGISTRY {
-        let last = entries.last().unwrap();
-        assert!(last.name.ends_with("/portable"), "{} is the last of its dtype", last.name);
+    let found: HashSet<&str> = kernels_of(available.clone()).iter().map(|(kernel, _)| kernel.name).collect();
+    assert_eq!(found, available.into_iter().flat_map(Kernel::names).collect());
+    for dtype in Kernel::dtypes() {
+        let portable = Kernel::select(dtype, Isa::portable()).unwrap();
+        assert!(portable.name.ends_with("/portable"), "{} runs everywhere", portable.name);
     }
     assert_eq!(Kernel::select(DType::F8_E5M2, Isa::detect()).map(|kernel| kernel.name), None);
 }
@@ -148,7 +150,7 @@ const RECORDED: &[(DType, u64)] = &[
 fn computes_an_output_alike_in_every_shape() {
     let mut random = Random::new(2);
     let lengths = |kernel: &Kernel| match kernel.dtype.block_len() {
-        1 if !kernel.form.in_blocks() => vec![77, 2077], // the longer goes through rows in parts when there are many tokens
+        1 if !in_blocks(kernel.form) => vec![77, 2077], // the longer goes through rows in parts when there are many tokens
         block => vec![576_usize.next_multiple_of(block).max(3 * block)],
     };
     let cases =
@@ -199,15 +201,18 @@ fn integer_kernels_give_the_same_bits_on_every_instruction_set() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn one_stream_and_four_give_the_same_bits() {
-    use crate::arch::x86_64::prefetch::{Reading, reading_as};
+    use model_factory_kernels::Reading;
     let mut random = Random::new(13);
-    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form.in_blocks()) {
+    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| in_blocks(kernel.form)) {
         for inputs in lengths(kernel.dtype) {
             for rows in [1, 2, 3, 4, 5, 17] {
                 let weight = random.stored(kernel.dtype, rows * inputs);
                 let x = random.floats(inputs);
-                let product = |reading| reading_as(reading, || product(&kernel, isa, &weight, &x, inputs));
-                let [one, four] = [Reading::OneStream, Reading::FourStreams].map(product);
+                // Other tests may read in either way meanwhile.
+                let [one, four] = [Reading::OneStream, Reading::FourStreams].map(|reading| {
+                    reading.set();
+                    product(&kernel, isa, &weight, &x, inputs)
+                });
                 assert_eq!(one, four, "{} {rows} x {inputs}", kernel.name);
             }
         }
@@ -236,7 +241,7 @@ fn reads_weights_at_any_alignment() {
 fn survives_extreme_weights_and_activations() {
     let mut random = Random::new(5);
     let inputs = 1024;
-    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form.in_blocks()) {
+    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| in_blocks(kernel.form)) {
         let portable = Kernel::select(kernel.dtype, Isa::portable()).unwrap();
         for fill in [0x00, 0x7f, 0x80, 0xff] {
             // Scales: ordinary, the smallest subnormal, zero, negative, the largest.
@@ -278,7 +283,7 @@ fn passes_nan_on() {
 /// Products read whole steps: a row's last one may hold the beginning of the next.
 #[test]
 fn rows_that_are_no_numbers_leave_the_one_before_them_alone() {
-    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| kernel.form.in_blocks()) {
+    for (kernel, isa) in kernels().into_iter().filter(|(kernel, _)| in_blocks(kernel.form)) {
         for inputs in lengths(kernel.dtype) {
             let mut random = Random::new(7);
             let weight = random.stored(kernel.dtype, 19 * inputs);
@@ -294,68 +299,17 @@ fn rows_that_are_no_numbers_leave_the_one_before_them_alone() {
     }
 }
 
-/// A block of an input, in any layout.
-struct Block {
-    bytes: [i8; 32],
-    scale: f32,
-    sum: f32,
-    offset: i32,
-    half_offsets: [i32; 2],
-}
-
-impl Block {
-    fn of(input: &Input, token: usize, b: usize) -> Block {
-        let (bytes, scale) = input.blocks(token)(b);
-        let (sum, offset, half_offsets) = if input.is_grouped() {
-            let (group, t) = (input.packed(token / GROUP), token % GROUP);
-            let place = Order::new(input.inputs() / 32).place(b).unwrap();
-            let ints = &group.ints[3 * place * group.width..];
-            (group.scale_and_sum(place, t)[1], ints[t], [ints[group.width + t], ints[2 * group.width + t]])
-        } else {
-            let row = input.q8(token);
-            (row.sums[b], row.offsets[b], row.half_offsets.as_chunks().0[b])
-        };
-        Block { bytes, scale, sum, offset, half_offsets }
-    }
-}
-
 #[test]
-fn prepares_the_same_bits_on_every_instruction_set() {
+fn the_portable_product_reads_what_any_instruction_set_prepares() {
     let mut random = Random::new(7);
+    let portable = Kernel::select(DType::Q8_0, Isa::portable()).unwrap();
     for inputs in [32, 64, 96, 544, 1024] {
-        let mut x = random.floats(3 * inputs);
+        let (weight, mut x) = (random.stored(DType::Q8_0, inputs), random.floats(2 * inputs));
         x[..32].fill(0.0);
         x[5] = 1e-40;
-        x[inputs..inputs + 32].iter_mut().enumerate().for_each(|(i, x)| *x = (i as f32 - 15.5) * 0.5);
-        let weight = random.stored(DType::Q8_0, inputs);
-        let portable = Kernel::select(DType::Q8_0, Isa::portable()).unwrap();
-        let expected = as_rounded(Form::Q8, &x, inputs);
         for isa in each_isa() {
-            for tokens in [1, 2, 3, 7, 8, 9, 19] {
-                let x: Vec<f32> = x.iter().copied().cycle().take(tokens * inputs).collect();
-                let q8 = Input::prepare(isa, Form::Q8, &x, inputs);
-                for (token, expected) in expected.chunks_exact(inputs).cycle().take(tokens).enumerate() {
-                    for (b, expected) in expected.as_chunks::<32>().0.iter().enumerate() {
-                        let block = Block::of(&q8, token, b);
-                        let values = block.bytes.map(|q| f64::from(q) * f64::from(block.scale));
-                        assert_eq!(values, *expected, "{isa} {inputs} {token} {b}");
-                        let [first, second] = [&block.bytes[..16], &block.bytes[16..]]
-                            .map(|half| half.iter().map(|&q| i32::from(q)).sum::<i32>());
-                        assert_eq!(block.half_offsets, [-128 * first, -128 * second], "{isa} {inputs} {token} {b}");
-                        assert_eq!(block.offset, -128 * (first + second));
-                        assert_eq!(block.sum, block.scale * (first + second) as f32);
-                    }
-                }
-            }
-            assert_eq!(
-                product(&portable, isa, &weight, &x[..2 * inputs], inputs),
-                product(&portable, Isa::portable(), &weight, &x[..2 * inputs], inputs)
-            );
-            let bf16 = Input::prepare(isa, Form::Bf16, &x, inputs);
-            for (token, x) in x.chunks_exact(inputs).enumerate() {
-                let expected: Vec<u16> = x.iter().map(|&x| half::bf16::from_f32(x).to_bits()).collect();
-                assert_eq!(bf16.halves(token), expected);
-            }
+            let by = |isa| product(&portable, isa, &weight, &x, inputs);
+            assert_eq!(by(isa), by(Isa::portable()), "{isa} {inputs}");
         }
     }
 }
@@ -420,7 +374,8 @@ fn threads_take_no_more_than_is_planned() {
     let mut random = Random::new(46);
     for (kernel, isa) in kernels() {
         for inputs in [256, 8192] {
-            for tokens in [1, GROUP, 40] {
+            // A group of tokens is 8 or 12.
+            for tokens in [1, 8, 12, 40] {
                 let rows = kernel.rows_per_task(usize::MAX, inputs, tokens, 1);
                 let weight = random.stored(kernel.dtype, rows * inputs);
                 let mut own = Scratch::default();

@@ -1,10 +1,7 @@
 //! Every kernel of a block dtype compared with the values that gguf-py gives for the same bytes.
 
-#![cfg(test)]
-
 use super::testing::{FIELDS, each_isa};
-use super::{Isa, Kernel};
-use model_factory_dtypes::DType;
+use super::{DType, Isa, Kernel};
 use safetensors::SafeTensors;
 use std::path::Path;
 
