@@ -93,7 +93,7 @@ run() {
             stage facts gpu 120 "$binaries/bench" facts
             ;;
         kernels)
-            stage products kernels 120 "$binaries/lib" tests::products "${test[@]}"
+            stage products kernels 120 env GENERATIONS=all "$binaries/lib" tests::products "${test[@]}"
             stage steps kernels 60 "$binaries/lib" tests::steps "${test[@]}"
             stage measures kernels 60 "$binaries/lib" tests::peak "${test[@]}"
             stage engine kernels 120 "$binaries/lib" tests::{attention,overflow,plan::,recordings,upload} "${test[@]}"

@@ -57,6 +57,8 @@ pub(crate) struct Listed {
     model: std::sync::Mutex<Option<Model>>,
     /// Who loads it has this.
     turn: Arc<Mutex<()>>,
+    /// How often loading has failed.
+    failures: AtomicU64,
     last_use: AtomicU64,
 }
 
@@ -150,7 +152,8 @@ impl Listed {
         source.builder = context.into_iter().fold(source.builder, ModelBuilder::context_length);
         let model = std::sync::Mutex::new(loaded.as_ref().map(|loaded| loaded.model.clone()));
         let loaded = Arc::new(RwLock::new(loaded));
-        Listed { source, report, loaded, model, turn: Arc::default(), last_use: AtomicU64::new(0) }
+        let (failures, last_use) = (AtomicU64::new(0), AtomicU64::new(0));
+        Listed { source, report, loaded, model, turn: Arc::default(), failures, last_use }
     }
 
     pub(crate) fn names(&self) -> &[String] {
@@ -174,6 +177,11 @@ impl Listed {
     /// Tokens of a prompt and its answer together.
     pub(crate) fn context(&self) -> usize {
         self.report.plan.as_ref().map_or(0, |plan| plan.context)
+    }
+
+    fn not_loaded(&self) -> Refusal {
+        let message = format!("the model {:?} cannot be loaded now; the log of the server says why", self.names()[0]);
+        ApiError::new(503, message, None, Some("model_not_loaded")).into()
     }
 
     pub(crate) fn is_loaded(&self) -> bool {
@@ -297,12 +305,13 @@ impl Models {
     /// For a name that is nothing's, and for a model that cannot be loaded any more.
     pub(crate) async fn lease(self: &Arc<Models>, asked: Option<&str>) -> Result<Lease, Refusal> {
         let (listed, name, adapter) = self.find(asked)?;
+        let failures = listed.failures.load(Ordering::Relaxed);
         let read = Arc::clone(&listed.loaded).read_owned().await;
         // The lock is free again before another one is waited for.
         let is_loaded = OwnedRwLockReadGuard::try_map(read, Option::as_ref).ok();
         let loaded = match is_loaded {
             Some(loaded) => loaded,
-            None => self.loaded_in_turn(listed).await?,
+            None => self.loaded_in_turn(listed, failures).await?,
         };
         listed.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let adapter = adapter.and_then(|index| loaded.adapters.get(index));
@@ -310,12 +319,16 @@ impl Models {
         Ok(Lease { loaded, name, named })
     }
 
-    /// Waits for the turn to load `listed`, and loads it unless another request has.
-    async fn loaded_in_turn(self: &Arc<Models>, listed: &Arc<Listed>) -> Result<Read, Refusal> {
+    /// Waits for the turn to load `listed`, and loads it unless another request has, or has failed to since there were so many
+    /// `failures`.
+    async fn loaded_in_turn(self: &Arc<Models>, listed: &Arc<Listed>, failures: u64) -> Result<Read, Refusal> {
         let turn = Arc::clone(&listed.turn).lock_owned().await;
         let read = Arc::clone(&listed.loaded).read_owned().await;
         if let Ok(loaded) = OwnedRwLockReadGuard::try_map(read, Option::as_ref) {
             return Ok(loaded);
+        }
+        if listed.failures.load(Ordering::Relaxed) > failures {
+            return Err(listed.not_loaded());
         }
         let (models, listed) = (Arc::clone(self), Arc::clone(listed));
         // It goes on if the client goes away, as what is half loaded cannot be counted.
@@ -337,10 +350,9 @@ impl Models {
             match loaded {
                 Ok(Err(error)) if left > 0 && is_memory(&error) && self.more_room(index).await => {}
                 Ok(Err(error)) => {
-                    let name = &listed.names()[0];
-                    tell(format_args!("{name} could not be loaded: {error}"));
-                    let message = format!("the model {name:?} cannot be loaded now; the log of the server says why");
-                    break Err(ApiError::new(503, message, None, Some("model_not_loaded")).into());
+                    tell(format_args!("{} could not be loaded: {error}", listed.names()[0]));
+                    listed.failures.fetch_add(1, Ordering::Relaxed);
+                    break Err(listed.not_loaded());
                 }
                 Ok(Ok(loaded)) => break Ok(loaded),
                 Err(refusal) => break Err(refusal),

@@ -42,12 +42,21 @@ fn streamed(server: &Server, model: &str, tokens: usize) -> Value {
 }
 
 /// A server of models of these names and the same file, as many of which fit as `fit`, and answers that go on until their clients leave.
-fn same(names: &[&str], fit: u64, options: &[&str]) -> (Server, impl Fn(&Server, &str) -> TcpStream) {
+fn same(names: &[&str], fit: u64, options: &[&str]) -> (Server, impl Fn(&Server, &str) -> TcpStream + use<>) {
     let path = fixture("models/llama-3.1/bf16");
-    let report = UnifiedModelFactory::builder().context_length(100_000).sessions(4).diagnose(&path);
+    copies(&names.iter().map(|name| (*name, &*path)).collect::<Vec<_>>(), fit, options)
+}
+
+/// The same of models of these names and paths, which are copies of one.
+fn copies(
+    models: &[(&str, &Path)],
+    fit: u64,
+    options: &[&str],
+) -> (Server, impl Fn(&Server, &str) -> TcpStream + use<>) {
+    let report = UnifiedModelFactory::builder().context_length(100_000).sessions(4).diagnose(models[0].1);
     let memory = format!("--model-memory={}", fit * report.plan.expect("a plan").total);
     let mut command = Command::new(env!("CARGO_BIN_EXE_serve"));
-    command.args(names.iter().map(|name| format!("--model={name}={}", path.display())));
+    command.args(models.iter().map(|(name, path)| format!("--model={name}={}", path.display())));
     let server = start(command.args(["--port", "0", "--context=100000", &memory]).args(options));
     let endless = |server: &Server, model: &str| {
         let mut body = text(model, 90_000);
@@ -215,4 +224,23 @@ fn a_model_that_cannot_be_loaded_any_more_keeps_no_others_from_answering() {
     answer(&server, "demo", 1);
     std::fs::rename(folder.path().join("away.gguf"), &file).expect("it is moved");
     answer(&server, "gone", 1);
+}
+
+#[test]
+fn those_that_wait_for_a_model_share_the_failure_of_its_load() {
+    let (path, folder) = (fixture("models/llama-3.1/bf16"), tempfile::tempdir().expect("a folder"));
+    for file in std::fs::read_dir(&path).expect("a folder").map(|file| file.expect("a file").path()) {
+        std::fs::copy(&file, folder.path().join(file.file_name().expect("a name"))).expect("it is copied");
+    }
+    let (server, endless) = copies(&[("a", &path), ("gone", folder.path())], 1, &[]);
+    let first = endless(&server, "a");
+    thread::scope(|scope| {
+        let waiting = [(); 3].map(|()| scope.spawn(|| server.post(TEXT, &text("gone", 1)).0));
+        server.wait_for("serve_waiting", |waiting| waiting == 3);
+        std::fs::remove_file(folder.path().join("model.safetensors")).expect("it is removed");
+        drop(first);
+        assert_eq!(waiting.map(|waits| waits.join().expect("it is answered")), [503; 3]);
+    });
+    let log = server.log();
+    assert_eq!(log.iter().filter(|line| line.contains("gone could not be loaded")).count(), 1, "{log:?}");
 }

@@ -181,7 +181,7 @@ fn company_changes_no_bit() {
         (folder.clone(), Pooling::Last),
     ] {
         let options = EmbedOptions::default().truncate(true).pooling(pooling);
-        let model = load(&path);
+        let model = common::builder().threads(3).load(&path).expect("a model");
         let together = vectors(&model, &texts, &options);
         for (text, together) in texts.iter().zip(&together) {
             assert_eq!(&vectors(&model, &[text], &options)[0], together, "{pooling}: {text:?}");
@@ -197,7 +197,7 @@ fn company_changes_no_bit() {
 
 #[test]
 fn embeddings_and_generations_take_turns() {
-    let model = load(common::named("qwen3").folder.join("f32"));
+    let model = common::builder().threads(2).load(common::named("qwen3").folder.join("f32")).expect("a model");
     let options = EmbedOptions::default().pooling(Pooling::Mean);
     let texts: Vec<String> = (0..60).map(|index| format!("Once upon a time {index}")).collect();
     let alone = vectors(&model, &texts, &options);

@@ -370,7 +370,7 @@ fn company_and_threads_change_no_bit_of_a_vector() {
             let made = model.embeddings(texts, &options).expect("vectors");
             made.vectors().map(|vector| vector.iter().map(|x| x.to_bits()).collect::<Vec<_>>()).collect::<Vec<_>>()
         };
-        let model = load(&path);
+        let model = common::builder().threads(3).load(&path).expect("a model");
         let together = of(&model, &texts);
         for (text, together) in texts.iter().zip(&together) {
             assert_eq!(of(&model, &[text]), std::slice::from_ref(together), "{name}: {text:?}");

@@ -50,12 +50,13 @@ pub(crate) fn bits(session: &mut Session, tokens: &[u32]) -> Vec<u32> {
 }
 
 /// A builder held to the instruction sets that `TEST_ISA` names (`avx2`, `portable`), or to none, on the device that
-/// `TEST_DEVICE` names (`cuda`), or on the processor. With one thread, as two of models this small mostly wait for each other: tests of
-/// what threads could change ask for more.
+/// `TEST_DEVICE` names (`cuda`), or on the processor. With one thread, as two of models this small mostly wait for each other, or as
+/// many as `TEST_THREADS` says: tests of what threads could change ask for more.
 pub(crate) fn builder() -> ModelBuilder {
     let device = std::env::var("TEST_DEVICE").map_or(DeviceChoice::Cpu, |name| name.parse().expect("a device"));
+    let threads = std::env::var("TEST_THREADS").map_or(1, |threads| threads.parse().expect("a number of threads"));
     // What a test compares is computed, unless it is about prefixes.
-    let builder = UnifiedModelFactory::builder().device(device).threads(1).prefix_caching(false);
+    let builder = UnifiedModelFactory::builder().device(device).threads(threads).prefix_caching(false);
     match std::env::var("TEST_ISA") {
         Ok(name) => {
             let isa = Isa::named(&name).unwrap_or_else(|| panic!("TEST_ISA={name}: this machine does not have it"));

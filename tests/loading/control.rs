@@ -300,7 +300,8 @@ fn a_program_takes_any_text_model() {
 #[ignore = "measures time on a model of your own"]
 fn a_cancel_returns_within_100_ms() {
     let path = std::env::var("MODEL_FACTORY_MODEL").expect("MODEL_FACTORY_MODEL names a model");
-    let model = load(path.into());
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let model = builder().threads(cores).load(path).unwrap();
     let prompt = tokens(1024, 320);
     model.session().forward(&prompt).unwrap(); // the first reads the file from the disk
     let begun = Instant::now();

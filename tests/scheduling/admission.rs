@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Long enough for a thread to come to wait on a busy machine, and much shorter than the second after which nobody is waited
 /// for. Where it was too short a test passes without having tried what it says.
-const SOON: Duration = Duration::from_millis(200);
+const SOON: Duration = Duration::from_millis(400);
 
 /// A model of sessions of four pages, with `sessions` times that for all.
 fn model(admission: Admission, sessions: usize) -> Model {
@@ -68,7 +68,7 @@ fn one_that_is_refused_is_refused_at_once() {
         greedy(&model, &seeded_tokens(2, 2 * KV_PAGE, 320), 5),
         Err(Error::Engine(EngineError::CacheBudget { .. }))
     ));
-    assert!(begun.elapsed() < SOON);
+    assert!(begun.elapsed() < Duration::from_secs(1), "that is how long one waits where nobody generates");
     // What can never fit, in either mode.
     for admission in [Admission::Refuse, Admission::Wait] {
         let refused =

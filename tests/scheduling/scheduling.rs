@@ -256,7 +256,7 @@ fn run_schedules(file: &Path, schedules: u64) {
 
 #[test]
 fn batches_by_hand_and_threads_share_a_model() {
-    let model = common::load_demo();
+    let model = common::builder().threads(2).load(common::demo()).unwrap();
     let requests: Vec<Request> = (0..4).map(|seed| Request { seed, prompt: 40, drawn: false }).collect();
     let alone: Vec<Vec<u32>> = requests.iter().map(|request| ids(&model, *request)).collect();
     thread::scope(|scope| {

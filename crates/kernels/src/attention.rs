@@ -143,7 +143,7 @@ impl<'a> Query<'a> {
 }
 
 /// The element of keys and values: how a tile of them is read.
-pub trait KvElement: Copy + Sync + 'static {
+pub trait KvElement: Compiled + Copy + Sync + 'static {
     /// Whether products are of integers.
     const INTEGERS: bool;
 
@@ -244,35 +244,56 @@ pub fn attend<E: KvElement>(
     for KvTile { keys, values } in std::iter::once(tile).chain(then) {
         assert_eq!([keys.len(), values.len()], lens.map(E::tile_len), "elements of a tile");
     }
-    let attention = Attention { tile, seen, then, scoring };
+    E::attend(isa, queries, &Attention { tile, seen, then, scoring });
+}
+
+/// Attention is compiled here, for each element once, and not in every crate that calls [`attend`].
+#[doc(hidden)]
+pub trait Compiled: Sized {
+    /// [`attend`], of lengths that match.
+    fn attend(isa: Isa, queries: &mut [Query<'_>], attention: &Attention<'_, Self>);
+}
+
+macro_rules! compiled {
+    ($($element:ty),*) => {$(
+        impl Compiled for $element {
+            fn attend(isa: Isa, queries: &mut [Query<'_>], attention: &Attention<'_, Self>) {
+                attend_by(isa, queries, attention);
+            }
+        }
+    )*};
+}
+compiled!(f32, half::f16, u8);
+
+fn attend_by<E: KvElement>(isa: Isa, queries: &mut [Query<'_>], attention: &Attention<'_, E>) {
     #[cfg(target_arch = "x86_64")]
     if E::INTEGERS && isa.has(Sets::AVX512.and(Sets::VNNI)) {
         // SAFETY: the token proves the instruction sets.
-        return unsafe { x86_64::avx512::attention::attend_by_vnni(queries, &attention) };
+        return unsafe { x86_64::avx512::attention::attend_by_vnni(queries, attention) };
     }
     #[cfg(target_arch = "x86_64")]
     if isa.has(Sets::AVX512) {
         // SAFETY: the token proves the instruction sets.
-        return unsafe { x86_64::avx512::attention::attend(queries, &attention) };
+        return unsafe { x86_64::avx512::attention::attend(queries, attention) };
     }
     #[cfg(target_arch = "x86_64")]
     if isa.has(Sets::AVX2) {
         // SAFETY: the reason above holds here too.
-        return unsafe { x86_64::avx2::attention::attend(queries, &attention) };
+        return unsafe { x86_64::avx2::attention::attend(queries, attention) };
     }
     #[cfg(target_arch = "aarch64")]
     if isa.has(Sets::NEON) {
         // SAFETY: the reason above holds here too.
-        return unsafe { aarch64::neon::attention::attend(queries, &attention) };
+        return unsafe { aarch64::neon::attention::attend(queries, attention) };
     }
     let _ = isa;
     for query in queries {
-        let mut scores = E::products(query.q, tile.keys);
-        scores.iter_mut().for_each(|score| *score *= scoring.scale);
-        scoring.finish::<false>(&mut scores, 0, query);
+        let mut scores = E::products(query.q, attention.tile.keys);
+        scores.iter_mut().for_each(|score| *score *= attention.scoring.scale);
+        attention.scoring.finish::<false>(&mut scores, 0, query);
         if let Some(rescale) = weigh::<false>(&mut scores, &attention.seen, query) {
             query.out.iter_mut().for_each(|out| *out *= rescale);
-            E::add(&scores, tile.values, &attention.seen, query.out);
+            E::add(&scores, attention.tile.values, &attention.seen, query.out);
         }
     }
 }
@@ -317,6 +338,3 @@ fn largest(scores: &[f32; TILE], max: f32) -> f32 {
     }
     if nan.iter().fold(false, |a, &b| a | b) { f32::NAN } else { maxima[0] }
 }
-
-#[cfg(test)]
-mod tests;

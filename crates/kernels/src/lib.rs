@@ -29,7 +29,7 @@ mod order;
 mod output;
 mod scratch;
 #[cfg(test)]
-#[allow(dead_code)] // tests of products use more of it (tests/products)
+#[allow(dead_code)] // tests/kernels uses more of it
 mod testing;
 pub mod threads;
 
@@ -103,7 +103,7 @@ pub struct Kernel {
     pub tier: Tier,
     /// What [`Input`] it reads; for I8 by any rule.
     pub form: Form,
-    /// Only [`Kernel::select`] fills this in, against a token that has the entry's sets.
+    /// Only [`Kernel::of`] fills this in, against a token that has the entry's sets.
     entry: &'static Registered,
 }
 
@@ -205,7 +205,7 @@ impl Kernel {
         let mut call = Call::new(weight, scales, input, rows, y);
         call.row_scales = of_rows.map(|(_, scales)| scales);
         if rows > 0 && input.tokens() > 0 {
-            // SAFETY: `select` compared the entry's instruction sets with those of a token.
+            // SAFETY: `of` compared the entry's instruction sets with those of a token.
             unsafe { (self.entry.matmul)(&mut call) };
             if let Some((isa, _)) = of_rows {
                 call.scale_rows(isa);

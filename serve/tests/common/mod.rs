@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A running server; ended when dropped.
@@ -13,6 +14,8 @@ pub(crate) struct Server {
     pub(crate) process: Child,
     pub(crate) address: String,
     pub(crate) key: Option<String>,
+    /// What it has written to its log since it listens.
+    log: Option<JoinHandle<Vec<String>>>,
 }
 
 /// A model in `fixtures/`.
@@ -35,8 +38,8 @@ pub(crate) fn start(command: &mut Command) -> Server {
     let mut process = command.stderr(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(process.stderr.take().expect("it is a pipe")).lines().map_while(Result::ok);
     let address = lines.find_map(|line| Some(line.split_once(" at http://")?.1.to_owned())).expect("it listens");
-    std::thread::spawn(move || lines.count());
-    Server { process, address, key: None }
+    let log = Some(std::thread::spawn(move || lines.collect()));
+    Server { process, address, key: None, log }
 }
 
 impl Server {
@@ -114,6 +117,13 @@ impl Server {
     /// Threads of the process, where the system tells.
     pub(crate) fn threads(&self) -> Option<usize> {
         Some(std::fs::read_dir(format!("/proc/{}/task", self.process.id())).ok()?.count())
+    }
+
+    /// Ends it; what it wrote to its log.
+    pub(crate) fn log(mut self) -> Vec<String> {
+        let log = self.log.take();
+        drop(self);
+        log.expect("it is taken once").join().expect("it is read to its end")
     }
 
     /// Sends a signal to stop.

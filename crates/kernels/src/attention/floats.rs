@@ -5,10 +5,10 @@
 use super::Attention;
 use super::ahead::Ahead;
 use super::passes::{Attend, COLUMNS};
-use super::{Element, KvElement, Query, TILE};
+use super::{Compiled, Element, KvElement, Query, TILE};
 use std::ops::Range;
 
-impl<E: Element> KvElement for E {
+impl<E: Element + Compiled> KvElement for E {
     const INTEGERS: bool = false;
     const WIDENS: bool = size_of::<E>() < size_of::<f32>();
 

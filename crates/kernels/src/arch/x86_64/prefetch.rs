@@ -44,7 +44,7 @@ pub enum Reading {
     FourStreams,
 }
 
-/// The way of this process; 0 until it is looked for.
+/// The way of this process: 1 or 2, or 0 until it is looked for.
 static READING: AtomicU8 = AtomicU8::new(0);
 
 impl Reading {
@@ -55,14 +55,16 @@ impl Reading {
             2 => Reading::FourStreams,
             _ => {
                 let faster = if generation().one_stream { Reading::OneStream } else { Reading::FourStreams };
-                faster.set();
+                let _ = READING.compare_exchange(0, faster as u8, Ordering::Relaxed, Ordering::Relaxed);
                 faster
             }
         }
     }
 
-    /// Reads in this way from now on, which changes no bit.
-    pub fn set(self) {
+    /// Reads in this way from now on, which changes no bit; how it was before.
+    pub fn set(self) -> Reading {
+        let before = Reading::of_this_processor();
         READING.store(self as u8, Ordering::Relaxed);
+        before
     }
 }

@@ -1,7 +1,10 @@
-//! Products by every kernel, through the public interface: each kernel is compiled once, for the library.
+//! Products by every kernel, attention and the delta rule, through the public interface: each is compiled once, for the library.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // tests say what they skip
 
+mod attention;
+mod attention_q8_0;
 mod columns;
+mod delta;
 mod e4m3;
 mod every;
 mod references;

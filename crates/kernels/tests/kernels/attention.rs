@@ -1,6 +1,10 @@
-use super::*;
-use crate::testing::{Random, each_isa};
+//! Attention to floats, beside double precision and by every instruction set.
+
+use super::Isa;
+use super::testing::{Random, each_isa};
 use half::f16;
+use model_factory_kernels::{Element, KvElement, KvTile, Query, Scoring, Slope, TILE, attend, put_key, put_value};
+use std::ops::Range;
 
 /// Keys and values `[n, head_dim]` as tiles; positions that no query sees are NaN.
 fn tiles<E: Element>(keys: &[E], values: &[E], head_dim: usize, nan: E) -> Vec<[Vec<E>; 2]> {
@@ -320,7 +324,7 @@ fn values_may_be_the_first_elements_of_keys() {
             }
         }
     }
-    fn floats<E: Element + Default>(convert: impl Fn(f32) -> E) {
+    fn floats<E: KvElement + Default>(convert: impl Fn(f32) -> E) {
         check(|tile: &mut [E], position, head, is_key| {
             for (d, &x) in head.iter().enumerate() {
                 tile[if is_key { d * TILE + position } else { position * head.len() + d }] = convert(x);
