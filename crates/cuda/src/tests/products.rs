@@ -142,7 +142,7 @@ fn products_of_every_dtype_beside_double_precision() {
             }
         }
     }
-    assert!(compared > 700 && of_many > 450, "only {compared} products, {of_many} of many tokens");
+    assert!(compared > 700 && of_many > 150, "only {compared} products, {of_many} of many tokens");
 }
 
 /// Integers are exact, and the rest is the processor's arithmetic in its order: the same bits.
